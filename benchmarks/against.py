@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.report import number
 from benchmarks.rows import ROWS
-from ucxstore.cli.text import columns
+from ucxstore.cli.common.text import columns
 
 _HERE = Path(__file__).parents[1]
 _RESULTS = Path("build/bench-partial.json")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
-from ucxstore import _ucx
+from ucxstore.base import ucx_library as _ucx
 
 # A part of all cores. Our own idle servers and clients use a thousandth.
 _IDLE_BELOW = 0.05

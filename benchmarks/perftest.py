@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from profiles.loopback import HOST, free_port
-from ucxstore import _ucx
+from ucxstore.base import ucx_library as _ucx
 
 _TIMEOUT_SECONDS = 120.0
 _START_SECONDS = 10.0

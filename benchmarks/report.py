@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from benchmarks.result import Line, Row
 from benchmarks.timing import Times
-from ucxstore.cli.text import columns
+from ucxstore.cli.common.text import columns
 
 _HEADING = ("what", "against", "median", "minimum", "target", "reached")
 

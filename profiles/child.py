@@ -11,9 +11,9 @@ from typing import Any, Literal
 from profiles.moves import action_of
 from profiles.stores import Row, check_transport, opened
 from profiles.ways import Ways, check_ways
+from ucxstore.base.zarr_compat import sync
 from ucxstore.copies import Counts, count_copies
 from ucxstore.copies.workload import Workload, count_workload
-from ucxstore.zarr_compat import sync
 
 _PACKAGES = ("zarr", "numcodecs", "numpy", "memray", "obstore", "s3fs", "zarrs", "ucxstore")
 

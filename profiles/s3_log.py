@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from profiles.s3 import S3Server, S3ServerError
-from ucxstore.keys import RESERVED_FOLDER
+from ucxstore.base.keys import RESERVED_FOLDER
 
 # versitygw's log has the form of S3's: owner, bucket, [time], address, requester, id, operation,
 # the key, which may have spaces, and the requested path.

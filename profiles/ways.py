@@ -4,7 +4,7 @@ from typing import Any
 
 from profiles.stores import Row
 from ucxstore import UcxStore
-from ucxstore.zarr_compat import sync
+from ucxstore.base.zarr_compat import sync
 
 _COUNTERS = ("direct", "decode", "encode", "fallback", "mapped")
 

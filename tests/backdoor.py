@@ -9,8 +9,8 @@ import numpy as np
 import obstore
 from obstore.store import ObjectStore
 
-from ucxstore._native import core
-from ucxstore.address import Address
+from ucxstore.base.address import Address
+from ucxstore.base.native import core
 from ucxstore.client.connect import Greeting
 from ucxstore.client.memory import readable_view
 

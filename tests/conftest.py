@@ -15,7 +15,8 @@ from obstore.store import MemoryStore
 
 from tests.backdoor import Backdoor, DirectoryBackdoor, MemoryBackdoor, ObjectBackdoor
 from tests.drawing import load_profile
-from ucxstore import UcxStore, logs
+from ucxstore import UcxStore
+from ucxstore.base import logs
 from ucxstore.pipeline import selection
 from ucxstore.server import Server
 

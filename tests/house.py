@@ -6,48 +6,21 @@ that a test can see it fail on a tree with a planted mistake.
 
 import ast
 import re
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
 # Lowest first: a package or module imports what stands before it, its own layer, and itself.
 LAYERS = (
-    {
-        "_core",
-        "_native",
-        "_ucx",
-        "address",
-        "counters",
-        "environment",
-        "errors",
-        "foreign",
-        "grants",
-        "keys",
-        "logs",
-        "meter",
-        "object_urls",
-        "options",
-        "process",
-        "secret",
-        "showing",
-        "stats",
-        "zarr_compat",
-    },
+    {"_core"},
+    {"base"},
     {"protocol"},
     {"client"},
     {"cluster"},
     {"pipeline"},
-    {
-        "allocation",
-        "channel_store",
-        "description",
-        "filesystem",
-        "obspec",
-        "scratch",
-        "store",
-        "values",
-        "viewing",
-    },
+    {"stores"},
+    {"filesystem", "obspec"},
     {"server"},
     {"__init__"},  # the public names
     {"copies", "dask"},
@@ -56,21 +29,11 @@ LAYERS = (
 )
 # Lower layers that it must not import all the same.
 FORBIDDEN = {
-    "server": {
-        "client",
-        "cluster",
-        "pipeline",
-        "allocation",
-        "channel_store",
-        "description",
-        "filesystem",
-        "obspec",
-        "scratch",
-        "store",
-        "values",
-        "viewing",
-    }
+    "server": {"client", "cluster", "pipeline", "stores", "filesystem", "obspec"},
 }
+
+# Modules of a folder, at the most: one that needs more has two ideas.
+MOST_MODULES = 20
 
 # Only zarr_compat imports these: zarr may change them in any release.
 PRIVATE_ZARR = re.compile(r"zarr\.(core|codecs\._\w+)(\.|$)")
@@ -154,6 +117,59 @@ def upward_imports(package: Path) -> list[str]:
     return found
 
 
+def circles(package: Path) -> list[str]:
+    """Return the folders that import, perhaps by way of others, what imports them.
+
+    Looked at are folders beside one another, and the modules beside them, each by itself.
+    """
+    found = []
+    for folder in sorted({file.parent for file in package.rglob("__init__.py")} - {package}):
+        graph = _graph_of(folder, package)
+        for name in sorted(graph):
+            way = _way(graph, name, name) if (folder / name).is_dir() else []
+            if way and not any(one < name and (folder / one).is_dir() for one in way):
+                found.append(f"{folder.relative_to(package)}: {' -> '.join([name, *way])}")
+    return found
+
+
+def _graph_of(folder: Path, package: Path) -> dict[str, set[str]]:
+    above = [package.name, *folder.relative_to(package).parts]
+    graph: dict[str, set[str]] = {}
+    for file, _, module in imports(package):
+        inside, parts = file.relative_to(package.parent).parts, module.split(".")
+        if [*inside[: len(above)]] == above == parts[: len(above)]:
+            here = inside[len(above)].removesuffix(".py")
+            there = parts[len(above)] if len(parts) > len(above) else "__init__"
+            graph.setdefault(here, set()).update({there} - {here})
+    return graph
+
+
+def _way(graph: Mapping[str, set[str]], begin: str, end: str) -> list[str]:
+    """Return a shortest way, without where it begins; an empty one if there is none."""
+    ways = {begin: [begin]}
+    todo = deque([begin])
+    while todo:
+        name = todo.popleft()
+        for following in sorted(graph.get(name, ())):
+            if following == end:
+                return [*ways[name][1:], end]
+            if following not in ways:
+                ways[following] = [*ways[name], following]
+                todo.append(following)
+    return []
+
+
+def crowded(package: Path) -> list[str]:
+    """Return the folders that have too many modules."""
+    folders = {file.parent for file in package.rglob("__init__.py")}
+    counts = {folder: len(list(folder.glob("*.py"))) - 1 for folder in folders}
+    return [
+        f"{folder.relative_to(package)}: {count} modules"
+        for folder, count in sorted(counts.items())
+        if count > MOST_MODULES
+    ]
+
+
 def unplaced(package: Path) -> list[str]:
     """Return the packages and modules in no layer, and those in a layer that are not there."""
     there = {file.relative_to(package).parts[0] for file in package.rglob("*.py*")}
@@ -170,7 +186,7 @@ def private_zarr_imports(package: Path) -> list[str]:
     return [
         f"{file.relative_to(package)}:{line}: imports {module}"
         for file, line, module in imports(package)
-        if PRIVATE_ZARR.match(module) and file != package / "zarr_compat.py"
+        if PRIVATE_ZARR.match(module) and file != package / "base/zarr_compat.py"
     ]
 
 
@@ -256,5 +272,4 @@ def _allowed_rooms(text: str) -> set[str] | None:
     if not text or text.startswith(("everything", "see ")):
         return None
     rooms = set(re.findall(r"`(\w+)`", text))
-    rooms |= LAYERS[0] if "basics" in text else set()
-    return rooms
+    return rooms | {"_core"} if "base" in rooms else rooms

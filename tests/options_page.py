@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from ucxstore.server.command_options import CommandOptions
-from ucxstore.server.described import Described, described
-from ucxstore.server.options import ServerOptions
+from ucxstore.server.options.command_options import CommandOptions
+from ucxstore.server.options.described import Described, described
+from ucxstore.server.options.server_options import ServerOptions
 
 PAGE = Path(__file__).parents[1] / "docs/reference/options.md"
 

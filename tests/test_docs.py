@@ -81,8 +81,8 @@ def test_named_code_is_there(page: Path) -> None:
 
 
 def test_a_name_that_is_gone_is_noticed() -> None:
-    assert is_there("ucxstore/address.py", "Address.parse")
-    assert not is_there("ucxstore/address.py", "Address.parsed")
+    assert is_there("ucxstore/base/address.py", "Address.parse")
+    assert not is_there("ucxstore/base/address.py", "Address.parsed")
     assert is_there("native/base/recycler", None)
     assert not is_there("native/base/gone", None)
     assert is_there("native/base/recycler.cpp", "Recycler::take")

@@ -7,8 +7,9 @@ import pytest
 
 from tests.cli.command import run
 from ucxstore import UcxStore
-from ucxstore.environment import check_variables
-from ucxstore.server import Server, foreground
+from ucxstore.base.environment import check_variables
+from ucxstore.server import Server
+from ucxstore.server.process import foreground
 
 OPTIONS = ("UCXSTORE_SERVE_CACHE", "UCXSTORE_SERVE_CACHE_DIR", "UCXSTORE_SERVE_ENCRYPT")
 

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from ucxstore import Server, UcxStore
-from ucxstore.address import HostPort
+from ucxstore.base.address import HostPort
+from ucxstore.base.errors import ProtocolError
+from ucxstore.base.foreign import Fields
+from ucxstore.base.stats import parse_server_stats
 from ucxstore.client.connect import Greeting
 from ucxstore.client.record import Record
-from ucxstore.errors import ProtocolError
-from ucxstore.foreign import Fields
 from ucxstore.protocol.frames import MAX_RECORD_BYTES
 from ucxstore.server.peers.card import Card
-from ucxstore.stats import parse_server_stats
 
 PACKAGE = Path(__file__).parents[1] / "ucxstore"
 
@@ -115,4 +115,4 @@ def test_nothing_else_reads_json() -> None:
                         found.add(str(file.relative_to(PACKAGE)))
                 case ast.ImportFrom(module="json" | "orjson"):
                     found.add(str(file.relative_to(PACKAGE)))
-    assert found == {"foreign.py", "copies/process.py"}
+    assert found == {"base/foreign.py", "copies/process.py"}

@@ -19,6 +19,14 @@ def test_every_module_has_a_layer() -> None:
     assert house.unplaced(PACKAGE) == []
 
 
+def test_no_folders_import_one_another() -> None:
+    assert house.circles(PACKAGE) == []
+
+
+def test_no_folder_is_crowded() -> None:
+    assert house.crowded(PACKAGE) == []
+
+
 def test_one_module_imports_zarrs_private_parts() -> None:
     assert house.private_zarr_imports(PACKAGE) == []
 
@@ -74,15 +82,25 @@ def plant(file: Path, text: str) -> int:
         ),
         ("client/__init__.py", "from ..cli import main", 0, "ucxstore.cli"),
         ("protocol/frames.py", "from ucxstore import Server", 0, "ucxstore"),
-        ("errors.py", "def f():\n    from ucxstore import store", 1, "ucxstore.store"),
         (
-            "secret.py",
+            "base/errors.py",
+            "def f():\n    from ucxstore.stores import store",
+            1,
+            "ucxstore.stores.store",
+        ),
+        (
+            "base/secret.py",
             "if TYPE_CHECKING:\n    from ucxstore.server import Server",
             1,
             "ucxstore.server",
         ),
         ("server/__init__.py", "from ucxstore import pipeline", 0, "ucxstore.pipeline"),
-        ("server/sources/__init__.py", "from ...store import UcxStore", 0, "ucxstore.store"),
+        (
+            "server/sources/__init__.py",
+            "from ...stores.store import UcxStore",
+            0,
+            "ucxstore.stores.store",
+        ),
         ("dask/__init__.py", "from ucxstore.cli import main", 0, "ucxstore.cli"),
     ],
 )
@@ -112,7 +130,9 @@ def test_an_import_of_zarrs_private_parts_is_found(text: str, copy: Path) -> Non
     assert found.startswith(f"pipeline/read_plan.py:{line}: imports zarr.")
 
 
-@pytest.mark.parametrize("text", ["import zarr", "import socket", "from ucxstore import errors"])
+@pytest.mark.parametrize(
+    "text", ["import zarr", "import socket", "from ucxstore.base import errors"]
+)
 def test_what_is_not_pure_is_found(text: str, copy: Path) -> None:
     line = plant(copy / "ucxstore/pipeline/geometry/runs.py", text)
     [found] = house.impure_imports(copy / "ucxstore")
@@ -121,11 +141,23 @@ def test_what_is_not_pure_is_found(text: str, copy: Path) -> None:
 
 def test_a_module_without_a_layer_is_found(copy: Path) -> None:
     (copy / "ucxstore/helpers.py").touch()
-    (copy / "ucxstore/keys.py").unlink()
+    shutil.rmtree(copy / "ucxstore/obspec")
     assert house.unplaced(copy / "ucxstore") == [
         "helpers is in no layer",
-        "keys is in a layer, and is not there",
+        "obspec is in a layer, and is not there",
     ]
+
+
+def test_folders_that_import_one_another_are_found(copy: Path) -> None:
+    plant(copy / "ucxstore/server/peers/card.py", "import ucxstore.server.source_thread.carrier")
+    assert house.circles(copy / "ucxstore") == ["server: peers -> source_thread -> peers"]
+
+
+def test_a_crowded_folder_is_found(copy: Path) -> None:
+    for number in range(house.MOST_MODULES):
+        (copy / f"ucxstore/cluster/more{number}.py").touch()
+    count = len(list((copy / "ucxstore/cluster").glob("*.py"))) - 1
+    assert house.crowded(copy / "ucxstore") == [f"cluster: {count} modules"]
 
 
 def test_an_upward_include_is_found(copy: Path) -> None:

@@ -18,7 +18,7 @@ from ucxstore import UcxStore, cli
 from ucxstore.server import Server
 
 # What only processes need that connect or serve, and what takes long to import.
-HEAVY = ("ucxstore._core", "ucxstore._native", "ucxstore.client", "ucxstore.server", "asyncio")
+HEAVY = ("ucxstore._core", "ucxstore.base.native", "ucxstore.client", "ucxstore.server", "asyncio")
 
 
 def modules_after(code: str, *, given: str = "") -> list[str]:
@@ -74,7 +74,7 @@ def test_the_package_alone_is_one_module() -> None:
 
 def test_a_name_brings_what_it_needs_alone() -> None:
     found = modules_after("from ucxstore import AddressError")
-    assert "ucxstore.errors" in found
+    assert "ucxstore.base.errors" in found
     assert not {*HEAVY, "numpy", "zarr"} & set(found)
     assert "ucxstore.server.server" not in modules_after("from ucxstore import UcxStore")
 
@@ -137,8 +137,8 @@ assert zarr.open_array(store, path="shown", mode="r")[:].sum() == 28
 print()
 """
     found = modules_after(code)
-    assert "ucxstore.counters" in found
-    assert not {"ucxstore.stats", "html"} & set(found)
+    assert "ucxstore.base.counters" in found
+    assert not {"ucxstore.base.stats", "html"} & set(found)
 
 
 def test_a_server_of_memory_or_files_starts_without_numpy(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ from ucxstore.server import Server
 for storage in ("memory://", {str(tmp_path)!r}):
     Server(storage).close()
 """
-    assert not {"numpy", "zarr", "ucxstore.server.sources.carrier"} & set(modules_after(code))
+    assert not {"numpy", "zarr", "ucxstore.server.source_thread.carrier"} & set(modules_after(code))
 
 
 # ---- the command line ----
@@ -190,5 +190,5 @@ assert main(["stats", {memory_server.address!r}]) == 0
 print()
 """
     found = modules_after(code)
-    assert "ucxstore.values" in found
-    assert not {"zarr", "ucxstore.store", "ucxstore.pipeline"} & set(found)
+    assert "ucxstore.stores.values" in found
+    assert not {"zarr", "ucxstore.stores.store", "ucxstore.pipeline"} & set(found)

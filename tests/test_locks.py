@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ucxstore._native import core
+from ucxstore.base.native import core
 
 ROOT = Path(__file__).parents[1]
 
@@ -42,11 +42,11 @@ LOCAL_STATIC = re.compile(
 # to a call that another thread makes.
 UNUSED_IN_CHILDREN = {
     "dask/deployment.py": {"Event"},
-    "server/acceptor.py": {"Event"},
-    "server/sources/carrier.py": {"Event"},
+    "server/accepting/acceptor.py": {"Event"},
+    "server/source_thread/carrier.py": {"Event"},
     "server/sources/checking.py": {"Event"},
-    "server/peers/membership.py": {"Event"},
-    "server/web.py": {"BoundedSemaphore"},
+    "server/source_thread/membership.py": {"Event"},
+    "server/process/web.py": {"BoundedSemaphore"},
 }
 LOCKS = {"Lock", "RLock", "Condition", "Event", "Semaphore", "BoundedSemaphore", "Barrier"}
 
@@ -112,7 +112,7 @@ def test_the_compiler_made_none_either() -> None:
 
 
 def test_python_locks_are_made_anew_in_a_child() -> None:
-    assert python_locks(ROOT / "ucxstore") == {"process.py": {"Lock"}, **UNUSED_IN_CHILDREN}
+    assert python_locks(ROOT / "ucxstore") == {"base/process.py": {"Lock"}, **UNUSED_IN_CHILDREN}
 
 
 @pytest.mark.parametrize(

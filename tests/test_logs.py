@@ -22,10 +22,11 @@ from tests.conftest import address_of
 from tests.eventually import eventually
 from tests.server.slow_store import SlowStore
 from tests.stopping import stop
-from ucxstore import AuthenticationError, Secret, UcxStore, logs
-from ucxstore.address import Address
+from ucxstore import AuthenticationError, Secret, UcxStore
+from ucxstore.base import logs
+from ucxstore.base.address import Address
+from ucxstore.base.errors import EvictedError, UcxStoreError
 from ucxstore.client.connect import Greeting
-from ucxstore.errors import EvictedError, UcxStoreError
 from ucxstore.server import Server
 
 type Heard = list[logging.LogRecord]

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ucxstore import process
+from ucxstore.base import process
 
 
 def run(code: str) -> list[str]:
@@ -23,8 +23,8 @@ def run(code: str) -> list[str]:
 
 PREPARE = """
 import os, sys
-from ucxstore import process
-from ucxstore.process import Exit, Finalizer
+from ucxstore.base import process
+from ucxstore.base.process import Exit, Finalizer
 class Thing: pass
 def say(text):
     return lambda *seconds: print(text, *seconds, flush=True)

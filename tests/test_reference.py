@@ -10,9 +10,9 @@ import pytest
 import ucxstore
 from tests import options_page
 from tests.docs.blocks import blocks_of
-from ucxstore import errors
+from ucxstore.base import errors
+from ucxstore.base.environment import READ, READ_BY_OTHERS, SERVE_PREFIX
 from ucxstore.cli.serve.settings import CONFIG_VARIABLE, OPTIONS
-from ucxstore.environment import READ, READ_BY_OTHERS, SERVE_PREFIX
 
 ROOT = Path(__file__).parents[1]
 NAME = re.compile(r"UCXSTORE_[A-Z0-9_]+")
@@ -71,7 +71,7 @@ def test_the_page_of_variables_has_all() -> None:
 
 def test_each_variable_that_is_read_is_known() -> None:
     """And none that nobody reads, which would be taken without an effect."""
-    table = ROOT / "ucxstore/environment.py"
+    table = ROOT / "ucxstore/base/environment.py"
     code = variables_in(ROOT / "ucxstore", leave_out=table) | variables_in(ROOT / "native")
     options = {each.variable for each in OPTIONS.values()}
     assert code - options - {CONFIG_VARIABLE, SERVE_PREFIX} == set(READ)

@@ -7,9 +7,7 @@ served: zarr imports the package in every process that looks for codec pipelines
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ucxstore.allocation import Allocation
-    from ucxstore.client.view import View
-    from ucxstore.errors import (
+    from ucxstore.base.errors import (
         AddressError,
         AuthenticationError,
         ChangeLostError,
@@ -43,13 +41,15 @@ if TYPE_CHECKING:
         UnreadableFolderError,
         ValueTooLargeError,
     )
-    from ucxstore.meter import progress
+    from ucxstore.base.meter import progress
+    from ucxstore.base.secret import Secret
+    from ucxstore.client.view import View
     from ucxstore.pipeline import ZeroCopyCodecPipeline
     from ucxstore.pipeline.selection import PipelineWarning
-    from ucxstore.scratch import Scratch
-    from ucxstore.secret import Secret
     from ucxstore.server import Server
-    from ucxstore.store import UcxStore
+    from ucxstore.stores.allocation import Allocation
+    from ucxstore.stores.scratch import Scratch
+    from ucxstore.stores.store import UcxStore
 
     __version__: str
 
@@ -101,15 +101,15 @@ __all__ = [
 
 # Where the names are. All others are exceptions.
 _MODULES = {
-    "Allocation": "ucxstore.allocation",
+    "Allocation": "ucxstore.stores.allocation",
     "PipelineWarning": "ucxstore.pipeline.selection",
-    "Scratch": "ucxstore.scratch",
-    "Secret": "ucxstore.secret",
+    "Scratch": "ucxstore.stores.scratch",
+    "Secret": "ucxstore.base.secret",
     "Server": "ucxstore.server",
-    "UcxStore": "ucxstore.store",
+    "UcxStore": "ucxstore.stores.store",
     "View": "ucxstore.client.view",
     "ZeroCopyCodecPipeline": "ucxstore.pipeline",
-    "progress": "ucxstore.meter",
+    "progress": "ucxstore.base.meter",
 }
 
 
@@ -121,7 +121,7 @@ if not TYPE_CHECKING:  # else type checkers would take any name
         elif name in __all__:
             from importlib import import_module
 
-            value = getattr(import_module(_MODULES.get(name, "ucxstore.errors")), name)
+            value = getattr(import_module(_MODULES.get(name, "ucxstore.base.errors")), name)
         else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         globals()[name] = value

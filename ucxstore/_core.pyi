@@ -279,7 +279,7 @@ class DiskCache:
     def bytes(self) -> int: ...
 
 def log_listen(client: int, server: int) -> None:
-    """Queue events of these levels and above; see `ucxstore.logs`."""
+    """Queue events of these levels and above; see `ucxstore.base.logs`."""
 
 def log_slow_request(seconds: float) -> None:
     """Report requests that take longer; 0 for none."""

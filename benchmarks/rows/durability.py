@@ -16,8 +16,8 @@ from benchmarks.settings import FUSED, ZERO_COPY, open_array
 from benchmarks.timing import Candidate, interleave
 from benchmarks.ways import LOCAL
 from ucxstore import UcxStore
-from ucxstore.server.option_checks import DURABILITIES
-from ucxstore.zarr_compat import cpu
+from ucxstore.base.zarr_compat import cpu
+from ucxstore.server.options.checks import DURABILITIES
 
 _SMALL = 64  # values of 4 KiB
 

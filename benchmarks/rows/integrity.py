@@ -13,7 +13,7 @@ from benchmarks.scale import GRID_CHUNK, Scale
 from benchmarks.timing import Candidate, interleave
 from benchmarks.ways import TCP
 from ucxstore import UcxStore
-from ucxstore.zarr_compat import cpu
+from ucxstore.base.zarr_compat import cpu
 
 _SMALL = 64  # values of 4 KiB
 _NAMES = {False: "without", True: "with checksums"}

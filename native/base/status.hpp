@@ -9,7 +9,7 @@
 
 namespace ucxstore {
 
-// Each kind is a class of ucxstore.errors or a builtin: see bindings/convert.cpp.
+// Each kind is a class of ucxstore.base.errors or a builtin: see bindings/convert.cpp.
 enum class ErrorKind {
     argument,
     invalid_key,

@@ -92,7 +92,7 @@ void translate(const std::exception_ptr& pointer, void*) {
             PyErr_SetString(PyExc_ValueError, error.what());
             return;
         }
-        const nb::object type = nb::module_::import_("ucxstore.errors").attr(name);
+        const nb::object type = nb::module_::import_("ucxstore.base.errors").attr(name);
         PyErr_SetString(type.ptr(), error.what());
     }
 }

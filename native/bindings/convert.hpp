@@ -31,7 +31,7 @@ namespace nb = nanobind;
 
 namespace ucxstore::py {
 
-// Raises what an Error is in Python: a class of ucxstore.errors, or a builtin.
+// Raises what an Error is in Python: a class of ucxstore.base.errors, or a builtin.
 void translate(const std::exception_ptr& pointer, void*);
 
 // Throws Error(argument) with `what` unless `condition`.

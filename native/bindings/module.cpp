@@ -135,7 +135,7 @@ std::vector<std::tuple<nb::bytes, int>> tcp_ends(const nb::bytes& address) {
     return found;
 }
 
-// ucxstore.grants.Bounds.
+// ucxstore.base.grants.Bounds.
 using BoundsTuple = std::tuple<std::string, bool, std::optional<std::int64_t>, int>;
 
 Bounds to_bounds(const BoundsTuple& tuple) {
@@ -442,10 +442,10 @@ void make_memory(MemoryStorage* self, std::uint64_t limit, bool visible, std::ui
     new (self) MemoryStorage(quota, false, std::move(shelf), std::move(shedding));
 }
 
-// The library that ucxstore/_ucx.py chooses.
+// The library that ucxstore/base/ucx_library.py chooses.
 UcxLibrary choose_ucx() {
     const nb::gil_scoped_acquire gil;
-    const nb::object chosen = nb::module_::import_("ucxstore._ucx").attr("load")();
+    const nb::object chosen = nb::module_::import_("ucxstore.base.ucx_library").attr("load")();
     return {reinterpret_cast<void*>(nb::cast<std::uintptr_t>(chosen.attr("handle"))),
             nb::cast<bool>(chosen.attr("has_hooks"))};
 }

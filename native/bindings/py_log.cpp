@@ -49,7 +49,7 @@ nb::typed<nb::tuple, Events, std::uint64_t> take() {
 
 void bind_log(nb::module_& module) {
     module.def("log_listen", &log::listen, "client"_a, "server"_a,
-               "Queue events of these levels and above; see `ucxstore.logs`.");
+               "Queue events of these levels and above; see `ucxstore.base.logs`.");
     module.def("log_slow_request", &log::set_slow_request, "seconds"_a,
                "Report requests that take longer; 0 for none.");
     module.def("log_fileno", [] { return log::queue().fd(); });

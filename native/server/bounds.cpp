@@ -59,7 +59,7 @@ Bounds::Fault Bounds::find_write_fault(std::string_view key) const {
     return fault;
 }
 
-// As str(Bounds) in ucxstore/grants.py.
+// As str(Bounds) in ucxstore/base/grants.py.
 std::string Bounds::text() const {
     std::string text = role_ == Role::op ? "requests of operators"
                        : prefix_.empty() ? "everything"

@@ -1,4 +1,4 @@
-// What a client may do: what its grant opens (ucxstore/grants.py), or everything without one.
+// What a client may do: what its grant opens (ucxstore/base/grants.py), or everything without one.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@
 
 namespace ucxstore {
 
-// What a client may do besides what it may do to values. By the numbers of ucxstore/grants.py.
+// What a client may do besides what it may do to values. By the numbers of ucxstore/base/grants.py.
 enum class Role : std::uint8_t {
     client,  // nothing
     op,      // an operator: operates the server, and opens no values

@@ -25,10 +25,10 @@ _PROBE = "import sys, ensurepip; print(*sys.version_info[:2], sys.executable)"
 
 # What is imported is what was installed, and it has found the UCX that came along.
 _INSTALLED = """
-import pathlib, sys, ucxstore, ucxstore._core, ucxstore._ucx
+import pathlib, sys, ucxstore, ucxstore._core, ucxstore.base.ucx_library
 folder = pathlib.Path(sys.prefix)
 assert folder in pathlib.Path(ucxstore._core.__file__).parents, ucxstore._core.__file__
-ucx = ucxstore._ucx.load()
+ucx = ucxstore.base.ucx_library.load()
 assert ucx.origin == "wheel" and folder in ucx.path.parents, ucx
 print("ucxstore", ucxstore.__version__, "UCX", ucx.version)
 """

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from ucxstore.cli.text import columns
+from ucxstore.cli.common.text import columns
 from ucxstore.copies.figures import clean
 
 # Characters that begin a tag, a link, emphasis, code or the next cell. An underscore within a word

@@ -8,7 +8,7 @@ import numpy as np
 
 from tests.adversity.transfers import as_buffer, filled, wipe
 from ucxstore import UcxStore
-from ucxstore.options import UcxValue
+from ucxstore.base.options import UcxValue
 
 
 def write_forever(

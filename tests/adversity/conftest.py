@@ -10,8 +10,8 @@ import pytest
 from tests.adversity.nursery import Nursery
 from tests.adversity.servers import RemoteServer, serve
 from ucxstore import UcxStore
+from ucxstore.base.options import UcxValue
 from ucxstore.client import connections
-from ucxstore.options import UcxValue
 
 # Seconds for a request in which nothing is to go wrong, however busy the machine is.
 PATIENCE = 60.0

@@ -7,7 +7,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from ucxstore.errors import UcxStoreError
+from ucxstore.base.errors import UcxStoreError
 from ucxstore.protocol.frames import Welcome
 from ucxstore.protocol.handshake import Received, Send, ServerHandshake, Steps
 

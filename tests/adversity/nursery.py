@@ -45,7 +45,7 @@ _PRELOAD = (
     "tests.adversity.greedy.jobs",
     "tests.adversity.servers",
     "tests.adversity.transfers",
-    "ucxstore._native",
+    "ucxstore.base.native",
 )
 # As a program that is given by itself: Python then ends as such a program does.
 _PROGRAM = f"""

@@ -31,7 +31,7 @@ from zarr.core.sync import sync
 from tests.adversity.scarcity import SECONDS, Case, Outcome
 from tests.adversity.transfers import as_buffer
 from ucxstore import Server, UcxStore
-from ucxstore._native import core
+from ucxstore.base.native import core
 
 # Where UCX has no descriptor for its thread of asynchronous events, it fails an assertion. So the
 # core looks whether there are enough before it makes a worker.

@@ -17,7 +17,7 @@ from types import ModuleType, TracebackType
 from typing import Self
 
 from tests.adversity.nursery import DEVELOPMENT_MODE, ROOT, Nursery
-from ucxstore.options import UcxValue
+from ucxstore.base.options import UcxValue
 
 # Python warns of every fork in a process with threads, as ours is.
 _FORKS = ["-W", "ignore:This process:DeprecationWarning"]

@@ -7,7 +7,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from tests.adversity.nursery import Child
-from ucxstore.options import UcxValue
+from ucxstore.base.options import UcxValue
 from ucxstore.server import Server
 
 

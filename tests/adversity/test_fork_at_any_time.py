@@ -99,7 +99,7 @@ def test_a_fork_at_each_step_of_a_first_use(way: str, address: str, every: int) 
     code = f"""
 ucx = {ucx!r}
 steps, forked = queue.SimpleQueue(), queue.SimpleQueue()
-from ucxstore import process
+from ucxstore.base import process
 number, stood = 0, set()
 def trace(frame, event, _):
     global number

@@ -15,13 +15,13 @@ from tests.adversity.conftest import StartServer
 from tests.adversity.transfers import as_buffer
 from tests.eventually import eventually
 from ucxstore import ConnectError, UcxStore
-from ucxstore._native import core
-from ucxstore.address import Address
+from ucxstore.base.address import Address
+from ucxstore.base.native import core
 from ucxstore.client.connect import Greeting
 from ucxstore.server import Server
-from ucxstore.server.acceptor import HANDSHAKE_SECONDS
-from ucxstore.server.guests import Guest
-from ucxstore.server.shortage import RESERVED_FILES, RESERVED_FROM_LOCAL
+from ucxstore.server.accepting.acceptor import HANDSHAKE_SECONDS
+from ucxstore.server.accepting.guests import Guest
+from ucxstore.server.accepting.shortage import RESERVED_FILES, RESERVED_FROM_LOCAL
 
 SILENT = 300
 

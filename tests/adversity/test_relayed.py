@@ -10,7 +10,7 @@ from tests.adversity.fake_servers import FakeServer, relays_to
 from tests.adversity.transfers import as_buffer
 from tests.eventually import eventually
 from ucxstore import ServerRestartedError, UcxStore
-from ucxstore.secret import Secret
+from ucxstore.base.secret import Secret
 from ucxstore.server import Server
 
 SECRET = "the same secret everywhere"

@@ -13,8 +13,8 @@ from tests.adversity.nursery import Nursery
 from tests.adversity.servers import RemoteServer, files_under, serve_as_anybody
 from tests.cli.command import run, run_process
 from ucxstore import StorageError, UcxStore, UnreadableFolderError
-from ucxstore.options import ClientOptions
-from ucxstore.values import Values
+from ucxstore.base.options import ClientOptions
+from ucxstore.stores.values import Values
 
 pytestmark = any_transport
 

@@ -39,7 +39,7 @@ from ucxstore import (
     ServerLostError,
     UcxStore,
 )
-from ucxstore._native import core
+from ucxstore.base.native import core
 from ucxstore.protocol.frames import Kind, RejectCode, encode, encode_reject
 from ucxstore.server import Server
 

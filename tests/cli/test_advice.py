@@ -3,8 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from ucxstore._ucx import UcxLibrary
-from ucxstore.address import HostPort
+from ucxstore.base.address import HostPort
+from ucxstore.base.errors import ConnectError, StorageError
+from ucxstore.base.options import Local
+from ucxstore.base.ucx_library import UcxLibrary
 from ucxstore.cli.doctor.advice import (
     Finding,
     advise_on_failure,
@@ -15,8 +17,6 @@ from ucxstore.cli.doctor.machine import Machine, parse_transports
 from ucxstore.cli.doctor.measure import Way
 from ucxstore.cli.doctor.ports import Ports
 from ucxstore.cli.doctor.steps import STEPS
-from ucxstore.errors import ConnectError, StorageError
-from ucxstore.options import Local
 
 LIBRARY = UcxLibrary("system", "1.21.0", Path("/usr/lib/libucp.so.0"))
 MACHINE = Machine(

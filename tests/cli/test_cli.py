@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ucxstore import cli
-from ucxstore._ucx import load
+from ucxstore.base.ucx_library import load
 
 COMMAND = [sys.executable, "-m", "ucxstore"]
 

@@ -10,9 +10,9 @@ from tests.cli.command import run_process as run
 from tests.eventually import eventually
 from tests.hosts import refusing
 from ucxstore import UcxStore
-from ucxstore._ucx import load
+from ucxstore.base.secret import Secret
+from ucxstore.base.ucx_library import load
 from ucxstore.cli.doctor.steps import STEPS
-from ucxstore.secret import Secret
 from ucxstore.server import Server
 
 SECRET = "correct horse battery staple"
@@ -91,7 +91,7 @@ def test_another_pipeline(address: str) -> None:
 def test_a_kernel_without_fences() -> None:
     code = """
 from tests.hosts import refusing
-from ucxstore._ucx import load
+from ucxstore.base.ucx_library import load
 from ucxstore.cli.doctor.machine import examine_machine
 
 refusing.refuse(refusing.FILTERS)

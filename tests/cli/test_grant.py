@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import run
-from ucxstore import grants
-from ucxstore.grants import Bounds, Role
-from ucxstore.secret import ENVIRONMENT_FILE, ENVIRONMENT_SECRET, Secret
+from ucxstore.base import grants
+from ucxstore.base.grants import Bounds, Role
+from ucxstore.base.secret import ENVIRONMENT_FILE, ENVIRONMENT_SECRET, Secret
 
 TEXT = "correct horse battery staple"
 

@@ -10,7 +10,7 @@ from zarr.codecs import GzipCodec
 
 from tests.cli.command import run
 from ucxstore import UcxStore
-from ucxstore.description import ArrayDescription, describe
+from ucxstore.stores.description import ArrayDescription, describe
 
 
 def make(store: UcxStore, name: str, **options: Any) -> zarr.Array:

@@ -12,9 +12,10 @@ from zarr.core.buffer import cpu
 
 from tests.cli.command import run
 from tests.eventually import eventually
-from ucxstore import Secret, UcxStore, logs
+from ucxstore import Secret, UcxStore
+from ucxstore.base import logs
+from ucxstore.base.foreign import Fields
 from ucxstore.cli import sessions as command
-from ucxstore.foreign import Fields
 from ucxstore.server import Server, operating
 from ucxstore.server.operating import LEVELS
 

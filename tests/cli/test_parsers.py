@@ -7,9 +7,9 @@ import pytest
 
 from tests.cli.command import run
 from ucxstore import cli
-from ucxstore.cli.parser import Parser, help_of, make_parser, takes_value
+from ucxstore.base.options import DEFAULT_TIMEOUT
+from ucxstore.cli.common.parser import Parser, help_of, make_parser, takes_value
 from ucxstore.cli.reference import reference
-from ucxstore.options import DEFAULT_TIMEOUT
 
 PARSERS = dict(cli.parsers())
 ROOT = Path(__file__).parents[2]

@@ -18,8 +18,9 @@ import pytest
 
 from tests.cli.command import COMMAND, run
 from tests.eventually import eventually
-from ucxstore import Secret, UcxStore, __version__, _ucx
-from ucxstore.errors import AuthenticationError
+from ucxstore import Secret, UcxStore, __version__
+from ucxstore.base import ucx_library
+from ucxstore.base.errors import AuthenticationError
 from ucxstore.server import Server
 
 
@@ -106,7 +107,7 @@ def test_what_a_server_of_a_directory_says(start: Start, tmp_path: Path, secret:
         "in Python",
         "in a shell",
     ]
-    library = _ucx.load()
+    library = ucx_library.load()
     version = rows["version"].split(", ")
     assert version[0] == f"ucxstore {__version__}"
     assert version[1] in (f"UCX {library.version} ({library.origin})", "UCX of the system")
@@ -139,16 +140,16 @@ def test_what_may_be_said_less(start: Start) -> None:
 
 def test_the_version_is_known_without_ucx() -> None:
     code = (
-        "from ucxstore import _ucx; print(_ucx.describe());"
+        "from ucxstore.base import ucx_library; print(ucx_library.describe());"
         "assert 'libucp' not in open('/proc/self/maps').read()"
     )
     done = subprocess.run(
         [COMMAND[0], "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
-    library = _ucx.load()
+    library = ucx_library.load()
     version = f"UCX {library.version} (wheel)"
     assert done.stdout.strip() == (version if library.origin == "wheel" else "UCX of the system")
-    assert _ucx.describe() == f"UCX {library.version} ({library.origin})"
+    assert ucx_library.describe() == f"UCX {library.version} ({library.origin})"
 
 
 # ---- addresses that cannot be taken ----

@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 
 from tests.cli.command import run
-from ucxstore.address import HostPort
+from ucxstore.base.address import HostPort
+from ucxstore.base.options import parse_size
+from ucxstore.base.secret import Secret
 from ucxstore.cli.serve import build_parser
 from ucxstore.cli.serve.settings import OPTIONS, gather
-from ucxstore.options import parse_size
-from ucxstore.secret import Secret
-from ucxstore.server import Server, ServerOptions, foreground
-from ucxstore.server.command_options import CommandOptions
-from ucxstore.server.described import described
+from ucxstore.server import Server, ServerOptions
+from ucxstore.server.options.command_options import CommandOptions
+from ucxstore.server.options.described import described
+from ucxstore.server.process import foreground
 
 # For each option: as arguments, as a variable, in a file, and the value.
 GIVEN: dict[str, tuple[list[str], str, str, object]] = {

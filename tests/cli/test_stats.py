@@ -12,9 +12,9 @@ from zarr.core.sync import sync
 from tests.cli.command import COMMAND, run, run_process
 from tests.eventually import eventually
 from ucxstore import ProtocolError, UcxStore
+from ucxstore.base.stats import ServerStats, parse_server_stats
 from ucxstore.server import Server
-from ucxstore.server.metrics import Metrics
-from ucxstore.stats import ServerStats, parse_server_stats
+from ucxstore.server.process.metrics import Metrics
 
 
 @pytest.fixture

@@ -14,9 +14,10 @@ from zarr.core.buffer import cpu
 from tests.cli.command import COMMAND, run
 from tests.eventually import eventually
 from tests.stopping import stop
-from ucxstore import UcxStore, errors
-from ucxstore.cli import command as shared
-from ucxstore.cli.status import CommandError, NotFoundError, Status, UsageError, status_of
+from ucxstore import UcxStore
+from ucxstore.base import errors
+from ucxstore.cli.common import command as shared
+from ucxstore.cli.common.status import CommandError, NotFoundError, Status, UsageError, status_of
 from ucxstore.server import Server
 
 SECRET = "correct horse battery staple"

@@ -13,9 +13,9 @@ from zarr.core.buffer import cpu
 
 from tests.cli.command import COMMAND, run, run_process
 from ucxstore import UcxStore
-from ucxstore.cli import command as shared
+from ucxstore.base.secret import ENVIRONMENT_FILE, ENVIRONMENT_SECRET, Secret
 from ucxstore.cli import main
-from ucxstore.secret import ENVIRONMENT_FILE, ENVIRONMENT_SECRET, Secret
+from ucxstore.cli.common import command as shared
 from ucxstore.server import Server
 
 VALUES = {"a": b"\0\xffbytes\n", "b/c": b"0123456789", "b/d": b"x" * 1500}

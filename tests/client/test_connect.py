@@ -11,11 +11,11 @@ from contextlib import suppress
 import pytest
 
 from tests.adversity.fake_servers import Behaviour, welcomes
-from ucxstore.address import HostPort
+from ucxstore.base.address import HostPort
+from ucxstore.base.errors import AuthenticationError, ConnectError, NotAServerError
+from ucxstore.base.secret import Secret
 from ucxstore.client.connect import Greeting
-from ucxstore.errors import AuthenticationError, ConnectError, NotAServerError
 from ucxstore.protocol.frames import Kind, Welcome, encode
-from ucxstore.secret import Secret
 
 WELCOME = Welcome(b"t" * 16, b"i" * 16, True)
 SERVER_ADDRESS = b"<the server's UCX address>"

@@ -1,7 +1,7 @@
 """Constants that are both in Python and in the native core are equal."""
 
-from ucxstore import keys
-from ucxstore._native import core
+from ucxstore.base import keys
+from ucxstore.base.native import core
 from ucxstore.protocol import frames
 
 

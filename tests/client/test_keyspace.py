@@ -5,9 +5,9 @@ import pytest
 from zarr.abc.store import RangeByteRequest
 from zarr.core.buffer import cpu
 
+from ucxstore.base.errors import InvalidKeyError
+from ucxstore.base.keys import SCRATCH_FOLDER
 from ucxstore.client.keyspace import Keyspace
-from ucxstore.errors import InvalidKeyError
-from ucxstore.keys import SCRATCH_FOLDER
 
 RUN = Keyspace("run-17", "UcxStore")
 WHOLE = Keyspace("", "UcxStore")

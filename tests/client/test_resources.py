@@ -8,7 +8,7 @@ import pytest
 
 from tests.adversity.transfers import as_buffer, filled
 from ucxstore import OutOfMemoryError, UcxStore
-from ucxstore._native import core
+from ucxstore.base.native import core
 from ucxstore.server import Server
 
 LARGE = 256 << 20
@@ -17,7 +17,7 @@ LARGE = 256 << 20
 BEGIN = """
 import asyncio, os, resource, sys
 from ucxstore import UcxStore
-from ucxstore._native import core
+from ucxstore.base.native import core
 from ucxstore.client.loops import current_queue
 core.ucx_version()  # UCX is loaded by now: its files could not be opened later
 store = UcxStore(sys.argv[1])

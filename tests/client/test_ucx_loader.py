@@ -12,9 +12,9 @@ import pytest
 
 LOAD = """
 import json
-from ucxstore import _ucx
-library = _ucx.load()
-assert _ucx.load() is library
+from ucxstore.base import ucx_library
+library = ucx_library.load()
+assert ucx_library.load() is library
 print(json.dumps([library.origin, library.version, str(library.path)]))
 """
 
@@ -50,7 +50,7 @@ def refusal(code: str = LOAD, **environment: str) -> str:
     process = run(code, **environment)
     assert process.returncode == 1
     last = process.stderr.splitlines()[-1]
-    assert last.startswith("ucxstore.errors.UcxUnavailableError: ")
+    assert last.startswith("ucxstore.UcxUnavailableError: ")
     return last
 
 
@@ -99,7 +99,7 @@ def ucx_is_mapped():
 def test_core_loads_ucx_only_for_a_client_or_server(environment: dict[str, str]) -> None:
     code = f"""{UCX_IS_MAPPED}
 from ucxstore import Server, UcxStore
-from ucxstore._native import core
+from ucxstore.base.native import core
 core.MemoryStorage(), core.Completions(), core.allocate(1000), UcxStore("ucx://localhost:1")
 assert not ucx_is_mapped()
 core.Client({{}}, False)
@@ -123,7 +123,7 @@ assert ucx_is_mapped()
 def test_what_needs_ucx_says_that_there_is_none(use: str, no_system: str) -> None:
     code = f"""
 from ucxstore import Server, UcxStore
-from ucxstore._native import core
+from ucxstore.base.native import core
 with Server("memory://", local=True) as server:
     for _ in range(2):
         try:
@@ -157,7 +157,7 @@ def test_a_server_without_ucx_says_so_to_those_who_need_it(no_system: str) -> No
     code = """
 from ucxstore import ConnectError, Server, UcxStore
 from ucxstore.client.connect import Greeting
-from ucxstore.address import HostPort
+from ucxstore.base.address import HostPort
 with Server("memory://", local=True) as server:
     address = HostPort.parse(server.address.removeprefix("ucx://"))
     with Greeting(address, None, 20) as greeting:
@@ -174,22 +174,22 @@ with Server("memory://", local=True) as server:
 
 
 def test_a_library_without_a_function_that_is_called(tmp_path: Path) -> None:
-    code = "from ucxstore._native import core\ncore.Client({}, False)"
+    code = "from ucxstore.base.native import core\ncore.Client({}, False)"
     message = refusal(code, UCXSTORE_UCX="system", LD_LIBRARY_PATH=fake_ucx(tmp_path, 1, 18))
     assert message.endswith("UCX has no ucp_am_data_release()")
 
 
 MMAP = """
 import ctypes, json, os
-from ucxstore import _ucx
+from ucxstore.base import ucx_library
 
 def beginning():
     function = ctypes.CDLL(None).mmap
     return ctypes.string_at(ctypes.cast(function, ctypes.c_void_p), 16)
 
 before, environment = beginning(), dict(os.environ)
-_ucx._DEVICES = DEVICES
-library = _ucx.load()
+ucx_library._DEVICES = DEVICES
+library = ucx_library.load()
 assert os.environ == environment
 is_hooked = beginning() != before
 assert is_hooked == library.has_hooks or "none" in environment.values()
@@ -218,7 +218,7 @@ def test_hooks_on_mmap_are_for_devices(
 
 def test_a_cache_that_wants_hooks_which_are_left_out() -> None:
     code = "from ucxstore import Server; Server('memory://', ucx={'RCACHE_ENABLE': 'y'})"
-    process = run(f"from ucxstore import _ucx; _ucx._DEVICES = ()\n{code}")
+    process = run(f"from ucxstore.base import ucx_library; ucx_library._DEVICES = ()\n{code}")
     assert "ValueError: UCX option RCACHE_ENABLE=y: UCX was loaded without" in process.stderr
 
 
@@ -280,7 +280,7 @@ def test_unknown_choice(value: str) -> None:
 
 START = """
 import os
-from ucxstore._native import core
+from ucxstore.base.native import core
 core.Client({}, False).open()
 assert "UCX_LOG_FILE" not in os.environ
 print("a result")

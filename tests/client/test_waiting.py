@@ -13,9 +13,9 @@ from tests.adversity.fake_servers import FakeServer, relays_to
 from tests.adversity.transfers import Background, as_buffer
 from tests.eventually import eventually
 from ucxstore import AuthenticationError, ConnectError, Secret, Server, ServerLostError, UcxStore
+from ucxstore.base.errors import not_yet
 from ucxstore.client import patience
 from ucxstore.client.patience import Patience
-from ucxstore.errors import not_yet
 from ucxstore.protocol.frames import RejectCode, encode_reject
 
 SECONDS = 60.0

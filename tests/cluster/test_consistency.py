@@ -26,21 +26,21 @@ from tests.register import Op, is_linearizable
 from tests.server.sources.http_objects import HttpObjects, http_objects
 from tests.stopping import stop
 from ucxstore import Secret, UcxStore
-from ucxstore.cluster.placement import Placement
-from ucxstore.errors import (
+from ucxstore.base.errors import (
     ChangeLostError,
     InvalidKeyError,
     StorageError,
     UcxStoreError,
     UnknownOutcomeError,
 )
+from ucxstore.cluster.placement import Placement
 from ucxstore.server import Server
 from ucxstore.server.peers import machine, times
 from ucxstore.server.peers.card import Card
-from ucxstore.server.peers.links import Link
-from ucxstore.server.peers.membership import Membership
-from ucxstore.server.peers.presence import FOLDER
 from ucxstore.server.peers.times import FENCE_SECONDS
+from ucxstore.server.source_thread.links import Link
+from ucxstore.server.source_thread.membership import Membership
+from ucxstore.server.source_thread.presence import FOLDER
 
 Spawn = Callable[..., Any]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from ucxstore.base.errors import ConnectError, OperationCancelledError, ServerLostError
 from ucxstore.cluster.gather import Gathered, Share
-from ucxstore.errors import ConnectError, OperationCancelledError, ServerLostError
 
 TIMEOUT = 5.0
 

@@ -1,12 +1,12 @@
 import threading
 from typing import Any
 
-from ucxstore.address import HostPort
+from ucxstore.base.address import HostPort
+from ucxstore.base.counters import Counters
+from ucxstore.base.options import ClientOptions
 from ucxstore.client.connections import connector_to
 from ucxstore.client.identities import Identities
 from ucxstore.cluster.member import Member
-from ucxstore.counters import Counters
-from ucxstore.options import ClientOptions
 
 SERVERS = HostPort("127.0.0.1", 9), HostPort("127.0.0.1", 10)
 

@@ -5,9 +5,9 @@ from itertools import permutations
 
 import pytest
 
-from ucxstore.address import HostPort
+from ucxstore.base.address import HostPort
+from ucxstore.base.errors import ClusterError, ProtocolError
 from ucxstore.client.record import Record, choose
-from ucxstore.errors import ClusterError, ProtocolError
 
 A, B, C, D = (HostPort(host, 7400) for host in "abcd")
 IDENTITY = {server: bytes([number]) * 16 for number, server in enumerate((A, B, C, D), 1)}

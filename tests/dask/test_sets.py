@@ -7,12 +7,12 @@ from typing import Any, cast
 import pytest
 
 from ucxstore import ClusterError, UcxStore
-from ucxstore.address import Address
+from ucxstore.base.address import Address
+from ucxstore.base.zarr_compat import cpu
 from ucxstore.dask import Deployment
 from ucxstore.dask.plugin import Running
 from ucxstore.dask.secret import DeploymentSecret
 from ucxstore.server import Server
-from ucxstore.zarr_compat import cpu
 
 TEXT = b"a secret of this test"
 

@@ -16,7 +16,7 @@ from zarr.core.buffer import cpu
 
 from ucxstore import UcxStore
 from ucxstore.server import Server
-from ucxstore.server.metrics import Metrics
+from ucxstore.server.process.metrics import Metrics
 
 FILE = Path(__file__).parents[2] / "deploy/grafana/ucxstore.json"
 

@@ -13,7 +13,7 @@ import yaml
 
 from tests.deploy.files import DEPLOY, MANIFESTS, ROOT, documents
 from ucxstore.server import Server
-from ucxstore.server.options import LOOPBACK, ServerOptions
+from ucxstore.server.options.server_options import LOOPBACK, ServerOptions
 
 FOLDER = DEPLOY / "kubernetes"
 KUSTOMIZATION = documents(FOLDER / "kustomization.yaml")[0]

@@ -14,7 +14,7 @@ import pytest
 
 from tests.deploy.files import DEPLOY, ROOT, unit
 from ucxstore import UcxStore
-from ucxstore.cli.status import Status
+from ucxstore.cli.common.status import Status
 
 UNIT = DEPLOY / "systemd/ucxstore.service"
 OPTIONS = DEPLOY / "systemd/ucxstore.toml"

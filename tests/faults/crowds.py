@@ -8,7 +8,7 @@ import numpy as np
 from zarr.core.buffer import cpu
 
 from ucxstore import UcxStore
-from ucxstore.options import UcxValue
+from ucxstore.base.options import UcxValue
 
 SIZE = 64 << 10
 

@@ -13,7 +13,7 @@ from tests.adversity.nursery import Child, Nursery
 from tests.eventually import eventually
 from tests.faults.crowds import SIZE, burn, visit
 from ucxstore import UcxStore
-from ucxstore.options import UcxValue
+from ucxstore.base.options import UcxValue
 from ucxstore.server import Server
 from ucxstore.server.spawn import ServerProcess
 

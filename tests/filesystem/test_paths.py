@@ -9,9 +9,9 @@ from zarr.storage import FsspecStore
 
 from tests.conftest import address_of
 from ucxstore import AddressError
+from ucxstore.base.zarr_compat import cpu
 from ucxstore.filesystem import UcxFileSystem
 from ucxstore.server import Server
-from ucxstore.zarr_compat import cpu
 
 
 @pytest.fixture

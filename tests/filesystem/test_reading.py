@@ -153,7 +153,7 @@ def test_get_does_not_mix_values(
 
 
 def _buffer(value: bytes) -> Any:
-    from ucxstore.zarr_compat import cpu
+    from ucxstore.base.zarr_compat import cpu
 
     return cpu.Buffer.from_bytes(value)
 

@@ -373,7 +373,7 @@ def test_a_new_value_in_a_transaction(fs: UcxFileSystem, path: str) -> None:
 
 
 def _buffer(value: bytes) -> Any:
-    from ucxstore.zarr_compat import cpu
+    from ucxstore.base.zarr_compat import cpu
 
     return cpu.Buffer.from_bytes(value)
 

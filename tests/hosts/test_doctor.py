@@ -11,7 +11,7 @@ import pytest
 
 from tests.adversity.scripts import Script
 from tests.hosts.network import Host
-from ucxstore.secret import Secret
+from ucxstore.base.secret import Secret
 
 STEPS = "name", "route", "port", "handshake", "identity", "lane", "data port", "one value", "speed"
 SECRET = "a secret that is long enough"

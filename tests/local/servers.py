@@ -4,10 +4,10 @@ from typing import Unpack
 
 import pytest
 
-from ucxstore.address import HostPort
+from ucxstore.base.address import HostPort
 from ucxstore.server import Server
-from ucxstore.server.options import LOOPBACK, ServerKeywords
-from ucxstore.server.sources.opening import Storage
+from ucxstore.server.opening.opening import Storage
+from ucxstore.server.options.server_options import LOOPBACK, ServerKeywords
 from ucxstore.server.spawn import START_SECONDS, ServerProcess
 
 __all__ = ["LocalServer", "local_servers"]

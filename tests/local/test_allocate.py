@@ -27,7 +27,7 @@ from ucxstore import (
     StorageError,
     UcxStore,
 )
-from ucxstore._native import core
+from ucxstore.base.native import core
 from ucxstore.server import Server
 
 SIZE = 3_000_000

@@ -20,7 +20,7 @@ from tests.adversity.transfers import BLANK, VALUE, Background, Repeated, as_buf
 from tests.eventually import eventually
 from tests.local.test_ends import CALLS, FORK, calls, connected, place_of
 from ucxstore import ConnectError, ServerLostError, UcxStore
-from ucxstore.errors import StorageError
+from ucxstore.base.errors import StorageError
 from ucxstore.server import Server
 
 PROTOTYPE = default_buffer_prototype()

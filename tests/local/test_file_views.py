@@ -28,7 +28,7 @@ from ucxstore import (
     UcxStore,
     View,
 )
-from ucxstore.errors import StorageError
+from ucxstore.base.errors import StorageError
 from ucxstore.server import Server
 
 SIZES = [0, 1, 4095, 4096, 4097, 16_385, 3_000_001, 40_000_003]

@@ -31,7 +31,7 @@ from tests.adversity.greedy.raw import (
 from tests.adversity.transfers import as_buffer
 from tests.eventually import eventually
 from ucxstore import StorageError, UcxStore
-from ucxstore.keys import SCRATCH_FOLDER
+from ucxstore.base.keys import SCRATCH_FOLDER
 from ucxstore.server import Server
 
 SHOWN, UNMOVED = 12, 13

@@ -17,7 +17,7 @@ from zarr.core.sync import sync
 
 from tests.adversity.transfers import as_buffer
 from ucxstore import ReadOnlyServerError, ScratchEndedError, UcxStore
-from ucxstore.errors import StorageError
+from ucxstore.base.errors import StorageError
 from ucxstore.server import Server
 
 PROTOTYPE = default_buffer_prototype()

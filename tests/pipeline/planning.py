@@ -15,8 +15,8 @@ from zarr.core.indexing import BasicIndexer, Indexer
 from zarr.storage import MemoryStore, StorePath
 
 from ucxstore.pipeline.batch import Batch, Chunk, Group, Plan
-from ucxstore.pipeline.chain import Chain
 from ucxstore.pipeline.classify import classify
+from ucxstore.pipeline.codecs.chain import Chain
 from ucxstore.pipeline.read_plan import plan_read
 from ucxstore.pipeline.write_plan import plan_write
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ucxstore._native import core
+from ucxstore.base.native import core
 from ucxstore.client.memory import describe
-from ucxstore.pipeline import buffers as scratch
+from ucxstore.pipeline.codecs import buffers as scratch
 
 
 @given(

@@ -27,7 +27,7 @@ from tests.eventually import eventually
 from ucxstore import UcxStore
 from ucxstore.copies import count_copies
 from ucxstore.pipeline import read_plan
-from ucxstore.pipeline.chain import Chain
+from ucxstore.pipeline.codecs.chain import Chain
 from ucxstore.pipeline.decode import Decoding
 from ucxstore.pipeline.workers import codec_threads
 from ucxstore.server import Server

@@ -19,7 +19,7 @@ from tests.pipeline.strategies import contents
 from ucxstore import UcxStore
 from ucxstore.copies import count_copies
 from ucxstore.pipeline import write_plan
-from ucxstore.pipeline.chain import Chain
+from ucxstore.pipeline.codecs.chain import Chain
 from ucxstore.pipeline.encode import Encoding
 from ucxstore.server import Server
 

@@ -14,7 +14,7 @@ from zarr.storage import MemoryStore, StorePath
 from tests.pipeline.families import BASE, FAMILIES, OPERATIONS, Family
 from tests.pipeline.strategies import Step, contents, noise, outcome, read, write
 from ucxstore import FallbackError, UcxStore, ZeroCopyCodecPipeline
-from ucxstore.stats import StoreStats
+from ucxstore.base.stats import StoreStats
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # zarr's, of what it may still change
 

@@ -12,7 +12,7 @@ from zarr.storage import MemoryStore
 from tests.backdoor import Backdoor
 from tests.pipeline.strategies import contents
 from ucxstore import ChunkSizeError, UcxStore
-from ucxstore._native import core
+from ucxstore.base.native import core
 
 DATA = np.round(np.random.default_rng(0).random((1000, 400)), 2).astype("f4")
 RAW: dict[str, Any] = {

@@ -15,7 +15,8 @@ import pytest
 import zarr
 
 import ucxstore
-from ucxstore import UcxStore, meter
+from ucxstore import UcxStore
+from ucxstore.base import meter
 
 pytestmark = pytest.mark.usefixtures("zarr_config")
 
@@ -173,7 +174,8 @@ def test_a_failure_ends_the_bar(ucx_store: UcxStore, seen: Seen) -> None:
 def test_a_forked_child_shows_no_bar() -> None:
     script = """
 import os
-from ucxstore import meter, progress
+from ucxstore import progress
+from ucxstore.base import meter
 
 class Bar:
     def close(self): pass
@@ -212,7 +214,7 @@ def test_what_is_printed_to_a_file_gets_there() -> None:
     """Also where the bar is in a terminal."""
     pytest.importorskip("rich")
     script = """
-from ucxstore import meter
+from ucxstore.base import meter
 bar = meter.open_bar("x", "rich")
 bar.update(1, 2)
 print("a result")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import zarr
 
-from ucxstore import _native
+from ucxstore.base import native
 from ucxstore.client.loops import Queue
 from ucxstore.pipeline import scheduler as scheduler_module
 from ucxstore.pipeline.budget import Budget, Claim
@@ -102,7 +102,7 @@ class Network:
 @pytest.fixture
 def network(monkeypatch: pytest.MonkeyPatch) -> Iterator[Network]:
     network = Network()
-    monkeypatch.setattr(_native, "core", SimpleNamespace(Completions=lambda: network))
+    monkeypatch.setattr(native, "core", SimpleNamespace(Completions=lambda: network))
     yield network
     network.close()
 

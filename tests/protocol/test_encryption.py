@@ -24,8 +24,8 @@ from tests.protocol.test_handshake import (
     untouched,
 )
 from ucxstore import _core as core
-from ucxstore import grants
-from ucxstore.errors import AuthenticationError, ConnectError, ProtocolError
+from ucxstore.base import grants
+from ucxstore.base.errors import AuthenticationError, ConnectError, ProtocolError
 from ucxstore.protocol.frames import MAC_BYTES, Kind
 from ucxstore.protocol.handshake import ClientHandshake, Peer, Send, ServerHandshake, Steps
 from ucxstore.protocol.session_keys import Agreement, SessionKeys

@@ -21,12 +21,12 @@ from tests.protocol.test_handshake import (
     on,
     server_side,
 )
-from ucxstore import grants
-from ucxstore.errors import AuthenticationError
-from ucxstore.grants import Bounds, Credentials
+from ucxstore.base import grants
+from ucxstore.base.errors import AuthenticationError
+from ucxstore.base.grants import Bounds, Credentials
+from ucxstore.base.secret import Secret
 from ucxstore.protocol.frames import HEADER_BYTES, MAC_BYTES, Kind, RejectCode, decode_reject
 from ucxstore.protocol.handshake import Send, ServerHandshake, Steps
-from ucxstore.secret import Secret
 
 SECRET = b"s"
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ucxstore.errors import (
+from ucxstore.base.errors import (
     AuthenticationError,
     ConnectError,
     NotAServerError,

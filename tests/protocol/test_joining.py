@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ucxstore.errors import ProtocolError
+from ucxstore.base.errors import ProtocolError
 from ucxstore.protocol.frames import (
     HEADER_BYTES,
     MAC_BYTES,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ucxstore.server.available import SHARE, available_memory, default_memory
+from ucxstore.server.options.available import SHARE, available_memory, default_memory
 
 GIB = 1 << 30
 V2 = "30 29 0:26 {root} /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n"

@@ -35,12 +35,12 @@ from ucxstore import (
     Secret,
     StorageError,
     UcxStore,
-    grants,
 )
-from ucxstore.address import Address
+from ucxstore.base import grants
+from ucxstore.base.address import Address
+from ucxstore.base.grants import Credentials
 from ucxstore.client import requests
 from ucxstore.client.connect import Greeting
-from ucxstore.grants import Credentials
 from ucxstore.server import Server
 
 SECRET = Secret("correct horse battery staple")

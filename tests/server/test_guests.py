@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ucxstore.server.guests import Guest, Guests
+from ucxstore.server.accepting.guests import Guest, Guests
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from zarr.core.buffer import cpu
 from zarr.core.sync import sync as wait
 
 from ucxstore import StorageError, UcxStore
-from ucxstore._native import core
+from ucxstore.base.native import core
 from ucxstore.protocol.handshake import digest
 from ucxstore.server import Server
 from ucxstore.server.identity import (
@@ -25,7 +25,7 @@ from ucxstore.server.identity import (
     Identity,
     identify,
 )
-from ucxstore.server.options import ServerOptions
+from ucxstore.server.options.server_options import ServerOptions
 
 OPTIONS = ServerOptions()
 READ_ONLY = ServerOptions(read_only=True)

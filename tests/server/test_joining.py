@@ -18,19 +18,21 @@ import pytest
 from tests.adversity.transfers import as_buffer
 from tests.conftest import address_of
 from tests.eventually import eventually
-from ucxstore import UcxStore, grants
-from ucxstore.address import Address, HostPort
+from ucxstore import UcxStore
+from ucxstore.base import grants
+from ucxstore.base.address import Address, HostPort
+from ucxstore.base.errors import ConnectError
+from ucxstore.base.grants import ALL, Bounds, Role
+from ucxstore.base.options import Local
+from ucxstore.base.secret import Secret
 from ucxstore.client.connect import Greeting
-from ucxstore.errors import ConnectError
-from ucxstore.grants import ALL, Bounds, Role
-from ucxstore.options import Local
 from ucxstore.protocol.frames import TOKEN_BYTES, Kind, RejectCode, encode, encode_reject
 from ucxstore.protocol.handshake import ConnectAnewError, join_mac, joined
-from ucxstore.secret import Secret
-from ucxstore.server import Server, acceptor
+from ucxstore.server import Server
+from ucxstore.server.accepting import acceptor
+from ucxstore.server.accepting.joining import Joining, Offer
+from ucxstore.server.accepting.listen import listen, listen_locally
 from ucxstore.server.identity import Identity
-from ucxstore.server.joining import Joining, Offer
-from ucxstore.server.listen import listen, listen_locally
 
 TOKEN = b"t" * TOKEN_BYTES
 SECRET = Secret("correct horse battery staple")

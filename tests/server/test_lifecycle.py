@@ -23,15 +23,16 @@ from zarr.storage import LocalStore, LoggingStore
 
 from tests.eventually import eventually
 from ucxstore import UcxStore
-from ucxstore._native import core
-from ucxstore.address import Address, HostPort
+from ucxstore.base.address import Address, HostPort
+from ucxstore.base.errors import AuthenticationError, ConnectError
+from ucxstore.base.native import core
+from ucxstore.base.secret import Secret
 from ucxstore.client.connect import Greeting
-from ucxstore.errors import AuthenticationError, ConnectError
 from ucxstore.protocol.frames import HEADER_BYTES, PROTOCOL_VERSION, Kind, Welcome, encode
-from ucxstore.secret import Secret
-from ucxstore.server import Server, acceptor
+from ucxstore.server import Server
+from ucxstore.server.accepting import acceptor
+from ucxstore.server.accepting.listen import advertise, listen
 from ucxstore.server.identity import Identity
-from ucxstore.server.listen import advertise, listen
 from ucxstore.server.spawn import ServerProcess
 
 

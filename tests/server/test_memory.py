@@ -17,7 +17,7 @@ from tests.cli.command import run
 from tests.eventually import eventually
 from ucxstore import StorageError, UcxStore
 from ucxstore.server import Server
-from ucxstore.server.available import default_memory
+from ucxstore.server.options.available import default_memory
 
 MIB = 1 << 20
 LIMIT = 32 * MIB

@@ -29,9 +29,9 @@ from tests.cli.command import COMMAND, run
 from tests.eventually import eventually
 from ucxstore import GrantError, Secret, StorageError, UcxStore
 from ucxstore.server import Server
-from ucxstore.server.foreground import Signals
-from ucxstore.server.metrics import COUNTERS, GAUGES, LABELLED, Metrics
-from ucxstore.server.web import is_in, parse_networks
+from ucxstore.server.process.foreground import Signals
+from ucxstore.server.process.metrics import COUNTERS, GAUGES, LABELLED, Metrics
+from ucxstore.server.process.web import is_in, parse_networks
 
 SECRET = "a secret that is long enough"
 
@@ -276,7 +276,7 @@ def test_one_that_drains(server: Server, store: UcxStore) -> None:
 
 
 def test_one_whose_source_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ucxstore.server.sources.carrier._KEPT_SECONDS", 0.0)
+    monkeypatch.setattr("ucxstore.server.source_thread.carrier._KEPT_SECONDS", 0.0)
     source = FailingStore()
     with Server(source) as server, Metrics(server, "127.0.0.1:0", anywhere=False) as metrics:
         assert health(metrics, "/readyz") == (200, "ok\n")
@@ -291,7 +291,7 @@ def test_one_whose_source_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_source_is_asked_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ucxstore.server.sources.carrier._KEPT_SECONDS", 60.0)
+    monkeypatch.setattr("ucxstore.server.source_thread.carrier._KEPT_SECONDS", 60.0)
     asked: list[str] = []
 
     class CountingStore(ZarrMemoryStore):
@@ -410,7 +410,9 @@ def test_those_of_other_networks_get_403(server: Server, monkeypatch: pytest.Mon
     with Metrics(server, "0.0.0.0:0", anywhere=False, allow=["198.51.100.0/24"]) as metrics:
         port = metrics.url.rpartition(":")[2].partition("/")[0]
         assert fetch(f"http://127.0.0.1:{port}/metrics")[0] == 200
-        monkeypatch.setattr("ucxstore.server.web._OWN", ())  # as if this were another machine
+        monkeypatch.setattr(
+            "ucxstore.server.process.web._OWN", ()
+        )  # as if this were another machine
         for path in ("metrics", "healthz", "readyz", "else"):
             assert fetch(f"http://127.0.0.1:{port}/{path}") == (
                 403,
@@ -424,7 +426,7 @@ def test_those_of_other_networks_get_403(server: Server, monkeypatch: pytest.Mon
 def test_those_of_other_networks_take_no_place(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ucxstore.server.web._OWN", ())
+    monkeypatch.setattr("ucxstore.server.process.web._OWN", ())
     with (
         Metrics(server, "127.0.0.1:0", anywhere=False, allow=["127.0.0.2/32"]) as metrics,
         ExitStack() as stack,
@@ -470,7 +472,7 @@ def test_those_that_trickle_keep_nobody_out(server: Server) -> None:
 
 
 def test_a_connection_has_one_time_for_all(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ucxstore.server.web._PATIENCE", 1.0)
+    monkeypatch.setattr("ucxstore.server.process.web._PATIENCE", 1.0)
     with (
         Metrics(server, "127.0.0.1:0", anywhere=False) as metrics,
         socket.create_connection(

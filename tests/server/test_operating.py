@@ -30,11 +30,10 @@ from ucxstore import (
     ServerLostError,
     UcxStore,
     UnknownOutcomeError,
-    grants,
-    logs,
 )
+from ucxstore.base import grants, logs
+from ucxstore.base.grants import Credentials
 from ucxstore.client import requests
-from ucxstore.grants import Credentials
 from ucxstore.server import Server
 from ucxstore.server.operating import Operating
 

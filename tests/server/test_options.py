@@ -11,12 +11,12 @@ from typing import Any, get_type_hints
 import pytest
 
 from tests.cli.command import run_process
-from ucxstore.address import HostPort
-from ucxstore.options import UcxConfig, parse_size
-from ucxstore.secret import Secret
+from ucxstore.base.address import HostPort
+from ucxstore.base.options import UcxConfig, parse_size
+from ucxstore.base.secret import Secret
 from ucxstore.server import Server, ServerOptions
-from ucxstore.server.described import described
-from ucxstore.server.options import ServerKeywords
+from ucxstore.server.options.described import described
+from ucxstore.server.options.server_options import ServerKeywords
 
 
 @pytest.mark.parametrize(

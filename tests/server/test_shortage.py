@@ -6,7 +6,7 @@ import sys
 # In a process of its own: threads of others open and close some at any time.
 CODE = """
 import os
-from ucxstore.server.shortage import open_files
+from ucxstore.server.accepting.shortage import open_files
 before, limit = open_files()
 opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(30)]
 assert open_files() == (before + len(opened), limit), open_files()

@@ -11,7 +11,7 @@ from tests.adversity.scripts import Script
 from tests.eventually import eventually
 from tests.hosts.intruder import NOBODY
 from ucxstore import Server, UcxStore
-from ucxstore._native import core
+from ucxstore.base.native import core
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
 

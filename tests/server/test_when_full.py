@@ -26,9 +26,9 @@ from tests.server.test_metrics import scrape, value
 from ucxstore import EvictedError, StorageError, UcxStore
 from ucxstore.cli.serve import banner
 from ucxstore.server import Server, ServerOptions
-from ucxstore.server.command_options import CommandOptions
-from ucxstore.server.metrics import Metrics
-from ucxstore.server.when_full import WhenFull
+from ucxstore.server.options.command_options import CommandOptions
+from ucxstore.server.options.when_full import WhenFull
+from ucxstore.server.process.metrics import Metrics
 
 MIB = 1 << 20
 SIZE = 200_000

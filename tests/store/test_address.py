@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ucxstore.address import Address, HostPort
-from ucxstore.errors import AddressError
+from ucxstore.base.address import Address, HostPort
+from ucxstore.base.errors import AddressError
 
 
 @pytest.mark.parametrize(

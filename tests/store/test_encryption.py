@@ -17,10 +17,11 @@ from obstore.store import LocalStore
 
 from tests.adversity.transfers import as_buffer
 from tests.durability.recording import preload
-from ucxstore import Secret, Server, UcxStore, grants
-from ucxstore.errors import AuthenticationError, ConnectError
-from ucxstore.options import ClientOptions
-from ucxstore.server.options import ServerOptions
+from ucxstore import Secret, Server, UcxStore
+from ucxstore.base import grants
+from ucxstore.base.errors import AuthenticationError, ConnectError
+from ucxstore.base.options import ClientOptions
+from ucxstore.server.options.server_options import ServerOptions
 
 SECRET = "a secret that is long enough"
 OVER_UCX: dict[str, Any] = {"secret": SECRET, "local": "ucx"}
@@ -173,7 +174,7 @@ def test_a_lost_connection_gets_other_keys(server: Server) -> None:
 _WITHOUT_OPENSSL = """
 import sys
 from ucxstore import Server, UcxStore
-from ucxstore.errors import ConnectError
+from ucxstore.base.errors import ConnectError
 
 try:
     Server("memory://", secret="a secret that is long enough", encrypt=True)

@@ -6,7 +6,8 @@ import pickle
 import pytest
 from tblib.pickling_support import pickle_exception
 
-from ucxstore import errors
+import ucxstore
+from ucxstore.base import errors
 
 CLASSES = [c for _, c in inspect.getmembers(errors, inspect.isclass)]
 
@@ -18,6 +19,12 @@ def test_every_exception_pickles_with_its_message(error_class: type[Exception]) 
         assert type(twin) is error_class
         assert str(twin) == str(error)
         assert twin.args == error.args
+
+
+@pytest.mark.parametrize("error_class", CLASSES)
+def test_every_exception_is_shown_by_its_promised_path(error_class: type[Exception]) -> None:
+    assert error_class.__module__ == "ucxstore"
+    assert getattr(ucxstore, error_class.__name__) is error_class
 
 
 @pytest.mark.parametrize("error_class", CLASSES)

@@ -12,9 +12,9 @@ from zarr.core.buffer import cpu
 
 import ucxstore
 from ucxstore import AuthenticationError, Secret, UcxStore
+from ucxstore.base.stats import ServerCounters
 from ucxstore.obspec import ObspecStore
 from ucxstore.server import Server
-from ucxstore.stats import ServerCounters
 
 SECRET = "a long and random text"
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ucxstore import grants
-from ucxstore.errors import AuthenticationError
-from ucxstore.grants import ALL, Bounds
-from ucxstore.secret import ENVIRONMENT_FILE, ENVIRONMENT_SECRET, MAX_SECRET_BYTES, Secret
+from ucxstore.base import grants
+from ucxstore.base.errors import AuthenticationError
+from ucxstore.base.grants import ALL, Bounds
+from ucxstore.base.secret import ENVIRONMENT_FILE, ENVIRONMENT_SECRET, MAX_SECRET_BYTES, Secret
 from ucxstore.server import Server
 
 TEXT = "correct horse battery staple"

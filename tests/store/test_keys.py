@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ucxstore.errors import InvalidKeyError
-from ucxstore.keys import MAX_KEY_BYTES, check_key, find_problem
+from ucxstore.base.errors import InvalidKeyError
+from ucxstore.base.keys import MAX_KEY_BYTES, check_key, find_problem
 
 
 @pytest.mark.parametrize(

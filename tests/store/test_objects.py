@@ -23,14 +23,12 @@ import zarr
 from zarr.abc.store import Store
 from zarr.core.buffer import cpu
 
-import ucxstore.counters
-import ucxstore.store
+import ucxstore.base.counters
+import ucxstore.stores.store
 from ucxstore import AddressError, Allocation, ScratchEndedError, UcxStore
-from ucxstore.counters import Counted, Counters, Totals, keep_totals
-from ucxstore.obspec import ObspecStore
-from ucxstore.server import Server
-from ucxstore.showing import folded_columns
-from ucxstore.stats import (
+from ucxstore.base.counters import Counted, Counters, Totals, keep_totals
+from ucxstore.base.showing import folded_columns
+from ucxstore.base.stats import (
     ChunkStats,
     ClientStats,
     MemberStats,
@@ -40,6 +38,8 @@ from ucxstore.stats import (
     Table,
     parse_server_stats,
 )
+from ucxstore.obspec import ObspecStore
+from ucxstore.server import Server
 
 ARCHITECTURE = Path(__file__).parents[2] / "docs/architecture.md"
 
@@ -302,7 +302,7 @@ def test_what_matters_most_is_shown_first() -> None:
 
 def test_counters_that_are_gone_are_summed_and_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     totals = Totals()
-    monkeypatch.setattr(ucxstore.counters, "_totals", totals)
+    monkeypatch.setattr(ucxstore.base.counters, "_totals", totals)
     kept = Counters()
     kept.add(direct=1)
     for _ in range(1000):
@@ -320,14 +320,14 @@ def test_counters_that_are_gone_are_summed_and_not_kept(monkeypatch: pytest.Monk
 
 
 def test_threads_keep_the_same_totals(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ucxstore.counters, "_totals", None)
+    monkeypatch.setattr(ucxstore.base.counters, "_totals", None)
 
     class Slow(Totals):
         def __init__(self) -> None:
             time.sleep(0.05)
             super().__init__()
 
-    monkeypatch.setattr(ucxstore.counters, "Totals", Slow)
+    monkeypatch.setattr(ucxstore.base.counters, "Totals", Slow)
     with ThreadPoolExecutor(4) as threads:
         assert len({id(one.result()) for one in [threads.submit(keep_totals) for _ in "1234"]}) == 1
 
@@ -337,7 +337,7 @@ def test_threads_keep_the_same_totals(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_forked_child_closes_stores_whatever_other_threads_did() -> None:
     store = UcxStore("ucx://a:1")
-    with ucxstore.store._lock:
+    with ucxstore.stores.store._lock:
         child = os.fork()
         if child == 0:
             signal.alarm(10)  # in place of a child that waits for the lock

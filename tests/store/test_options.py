@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from ucxstore import UcxStore
-from ucxstore.options import MAX_TIMEOUT, ClientOptions, UcxConfig, normalize_ucx
-from ucxstore.secret import Secret
+from ucxstore.base.options import MAX_TIMEOUT, ClientOptions, UcxConfig, normalize_ucx
+from ucxstore.base.secret import Secret
 
 
 def test_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:

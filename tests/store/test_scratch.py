@@ -31,11 +31,11 @@ from ucxstore import (
     StorageError,
     UcxStore,
 )
-from ucxstore._native import core
-from ucxstore.keys import SCRATCH_FOLDER, is_reserved
-from ucxstore.scratch import Scratch
+from ucxstore.base.keys import SCRATCH_FOLDER, is_reserved
+from ucxstore.base.native import core
+from ucxstore.base.stats import SpaceStats
 from ucxstore.server import Server
-from ucxstore.stats import SpaceStats
+from ucxstore.stores.scratch import Scratch
 
 HOUR = 3600.0
 

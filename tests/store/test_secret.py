@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ucxstore.errors import AuthenticationError
-from ucxstore.secret import ENVIRONMENT_FILE, ENVIRONMENT_SECRET, MAX_SECRET_BYTES, Secret
+from ucxstore.base.errors import AuthenticationError
+from ucxstore.base.secret import ENVIRONMENT_FILE, ENVIRONMENT_SECRET, MAX_SECRET_BYTES, Secret
 
 TEXT = "correct horse battery staple"
 

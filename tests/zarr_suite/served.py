@@ -19,7 +19,7 @@ from zarr.core.buffer import Buffer
 from zarr.core.sync import sync
 
 from ucxstore import UcxStore
-from ucxstore.counters import Counters
+from ucxstore.base.counters import Counters
 from ucxstore.pipeline.selection import select_pipeline
 from ucxstore.server import Server
 

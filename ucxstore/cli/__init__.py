@@ -12,9 +12,9 @@ from importlib import import_module
 from types import ModuleType
 from typing import cast
 
-from ucxstore.cli.parser import Parser, make_parser
-from ucxstore.cli.status import Status
-from ucxstore.showing import suggest
+from ucxstore.base.showing import suggest
+from ucxstore.cli.common.parser import Parser, make_parser
+from ucxstore.cli.common.status import Status
 
 # The modules of the commands, and their summaries in `ucxstore --help`.
 _COMMANDS = {
@@ -119,12 +119,13 @@ def make_tree() -> tuple[Parser, list[Parser]]:
 
 
 def _describe_version() -> str:
-    from ucxstore import __version__, _ucx
-    from ucxstore.errors import UcxUnavailableError
+    from ucxstore import __version__
+    from ucxstore.base import ucx_library
+    from ucxstore.base.errors import UcxUnavailableError
 
     ours = f"ucxstore {__version__}"
     try:
-        ucx = _ucx.load()
+        ucx = ucx_library.load()
     except UcxUnavailableError as error:
         return f"{ours}\nno UCX: {error}"
     return f"{ours}\nUCX {ucx.version} ({ucx.origin}: {ucx.path})"

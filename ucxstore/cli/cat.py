@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ucxstore.address import Address
-from ucxstore.cli.command import (
+from ucxstore.base.address import Address
+from ucxstore.cli.common.command import (
     NotFoundError,
     UsageError,
     add_client_options,
@@ -15,7 +15,7 @@ from ucxstore.cli.command import (
     parse_address,
     run_async,
 )
-from ucxstore.cli.parser import Parser, make_parser
+from ucxstore.cli.common.parser import Parser, make_parser
 
 if TYPE_CHECKING:
     from ucxstore.client.byte_ranges import NativeRange

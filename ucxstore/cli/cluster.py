@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ucxstore.cli.command import CommandError, add_client_options, open_store, run
-from ucxstore.cli.parser import Parser, make_parser
-from ucxstore.cli.text import columns, printable, size_text
+from ucxstore.cli.common.command import CommandError, add_client_options, open_store, run
+from ucxstore.cli.common.parser import Parser, make_parser
+from ucxstore.cli.common.text import columns, printable, size_text
 
 if TYPE_CHECKING:
-    from ucxstore.address import HostPort
+    from ucxstore.base.address import HostPort
     from ucxstore.client.record import Record
     from ucxstore.cluster.agreement import Agreement
     from ucxstore.protocol.frames import Welcome
@@ -73,8 +73,8 @@ def _with_address(parser: Parser) -> Parser:
 
 
 def _show(arguments: argparse.Namespace) -> int:
+    from ucxstore.base.errors import ConnectError
     from ucxstore.cluster.agreement import Agreement
-    from ucxstore.errors import ConnectError
 
     with open_store(arguments, arguments.address) as store:
         agreement = Agreement(store._connectors, arguments.timeout)
@@ -134,7 +134,7 @@ def _measure(
     """Return how many values a server has, and their bytes."""
     import asyncio
 
-    from ucxstore.errors import UcxStoreError
+    from ucxstore.base.errors import UcxStoreError
 
     try:
         with open_store(arguments, f"ucx://{server}") as store:

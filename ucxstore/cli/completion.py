@@ -3,8 +3,8 @@
 import argparse
 from collections.abc import Sequence
 
-from ucxstore.cli.command import run
-from ucxstore.cli.parser import Parser, make_parser
+from ucxstore.cli.common.command import run
+from ucxstore.cli.common.parser import Parser, make_parser
 
 _SHELLS = ("bash", "zsh", "fish")
 

@@ -13,7 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ucxstore.cli.command import (
+from ucxstore.base.showing import terminal_width
+from ucxstore.cli.common.command import (
     CommandError,
     UsageError,
     add_client_options,
@@ -21,9 +22,8 @@ from ucxstore.cli.command import (
     parse_address,
     run,
 )
-from ucxstore.cli.parser import Parser, make_parser
-from ucxstore.cli.text import columns, printable
-from ucxstore.showing import terminal_width
+from ucxstore.cli.common.parser import Parser, make_parser
+from ucxstore.cli.common.text import columns, printable
 
 if TYPE_CHECKING:
     from ucxstore.copies.quick import Result, Row
@@ -162,7 +162,7 @@ def _replace(file: Path, text: str) -> None:
 @contextmanager
 def _rows(arguments: argparse.Namespace) -> Iterator[list["Row"]]:
     """Yield the rows of the user's locations, or else of stores of this machine."""
-    from ucxstore.address import SCHEME
+    from ucxstore.base.address import SCHEME
     from ucxstore.copies.quick import Row
 
     for location in arguments.location:

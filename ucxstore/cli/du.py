@@ -4,15 +4,15 @@ import argparse
 import json
 from collections.abc import Sequence
 
-from ucxstore.cli.command import (
+from ucxstore.cli.common.command import (
     add_client_options,
     connect,
     find_key,
     report_unreadable,
     run_async,
 )
-from ucxstore.cli.parser import Parser, add_human_option, make_parser
-from ucxstore.cli.text import size_text
+from ucxstore.cli.common.parser import Parser, add_human_option, make_parser
+from ucxstore.cli.common.text import size_text
 
 
 def main(argv: Sequence[str]) -> int:

@@ -3,10 +3,15 @@
 import argparse
 from collections.abc import Sequence
 
-from ucxstore.cli.command import connect, run_async
-from ucxstore.cli.operate import add_last_options, check_address, make_operator_parser, operate
-from ucxstore.cli.parser import Parser
-from ucxstore.cli.text import size_text
+from ucxstore.cli.common.command import connect, run_async
+from ucxstore.cli.common.operate import (
+    add_last_options,
+    check_address,
+    make_operator_parser,
+    operate,
+)
+from ucxstore.cli.common.parser import Parser
+from ucxstore.cli.common.text import size_text
 
 
 def main(argv: Sequence[str]) -> int:

@@ -4,8 +4,14 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from ucxstore.cli.command import UsageError, add_secret_option, find_secret, run, write_private
-from ucxstore.cli.parser import Parser, make_parser
+from ucxstore.cli.common.command import (
+    UsageError,
+    add_secret_option,
+    find_secret,
+    run,
+    write_private,
+)
+from ucxstore.cli.common.parser import Parser, make_parser
 
 
 def main(argv: Sequence[str]) -> int:
@@ -48,7 +54,7 @@ def build_parser() -> Parser:
 
 
 def _main(arguments: argparse.Namespace) -> int:
-    from ucxstore import grants
+    from ucxstore.base import grants
 
     try:
         secret = find_secret(arguments)

@@ -6,12 +6,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from ucxstore.cli.command import CommandError, NotFoundError, add_client_options, open_store, run
-from ucxstore.cli.parser import Parser, make_parser
-from ucxstore.cli.text import count_text, printable, size_text
+from ucxstore.cli.common.command import (
+    CommandError,
+    NotFoundError,
+    add_client_options,
+    open_store,
+    run,
+)
+from ucxstore.cli.common.parser import Parser, make_parser
+from ucxstore.cli.common.text import count_text, printable, size_text
 
 if TYPE_CHECKING:
-    from ucxstore.description import ArrayDescription, Description, GroupDescription
+    from ucxstore.stores.description import ArrayDescription, Description, GroupDescription
 
 
 def main(argv: Sequence[str]) -> int:
@@ -36,7 +42,7 @@ def build_parser() -> Parser:
 
 def _main(arguments: argparse.Namespace) -> int:
     with open_store(arguments, arguments.address) as store:
-        from ucxstore.description import describe
+        from ucxstore.stores.description import describe
 
         try:
             found = describe(store)
@@ -51,7 +57,7 @@ def _main(arguments: argparse.Namespace) -> int:
 
 def as_json(found: "Description") -> dict[str, object]:
     """Return a description as JSON has it: with a kind, and members within."""
-    from ucxstore.description import ArrayDescription
+    from ucxstore.stores.description import ArrayDescription
 
     if isinstance(found, ArrayDescription):
         return {"kind": "array", **asdict(found)}
@@ -63,7 +69,7 @@ def as_json(found: "Description") -> dict[str, object]:
 
 def tree(found: "Description", name: str) -> Iterator[str]:
     """Yield the lines of a tree, whose root has this name."""
-    from ucxstore.description import ArrayDescription
+    from ucxstore.stores.description import ArrayDescription
 
     if isinstance(found, ArrayDescription):
         first, second = _array_lines(found)

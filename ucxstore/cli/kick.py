@@ -4,10 +4,15 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from ucxstore.cli.command import NotFoundError, connect, run_async
-from ucxstore.cli.operate import add_last_options, check_address, make_operator_parser, operate
-from ucxstore.cli.parser import Parser
-from ucxstore.cli.text import count_text, printable
+from ucxstore.cli.common.command import NotFoundError, connect, run_async
+from ucxstore.cli.common.operate import (
+    add_last_options,
+    check_address,
+    make_operator_parser,
+    operate,
+)
+from ucxstore.cli.common.parser import Parser
+from ucxstore.cli.common.text import count_text, printable
 
 
 def main(argv: Sequence[str]) -> int:

@@ -4,7 +4,7 @@ import argparse
 import json
 from collections.abc import Sequence
 
-from ucxstore.cli.command import (
+from ucxstore.cli.common.command import (
     add_client_options,
     connect,
     find_key,
@@ -12,8 +12,8 @@ from ucxstore.cli.command import (
     report_unreadable,
     run_async,
 )
-from ucxstore.cli.parser import Parser, add_human_option, make_parser
-from ucxstore.cli.text import printable, size_text
+from ucxstore.cli.common.parser import Parser, add_human_option, make_parser
+from ucxstore.cli.common.text import printable, size_text
 
 _SIZE_WIDTH = 14
 

@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 from statistics import median
 
-from ucxstore.cli.command import UsageError, add_client_options, connect, run_async
-from ucxstore.cli.parser import Parser, make_parser
+from ucxstore.cli.common.command import UsageError, add_client_options, connect, run_async
+from ucxstore.cli.common.parser import Parser, make_parser
 
 _DEFAULT_COUNT = 5
 _DEFAULT_INTERVAL = 0.2  # seconds

@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Iterator
 
 from ucxstore.cli import parsers
-from ucxstore.cli.parser import Parser, help_of
+from ucxstore.cli.common.parser import Parser, help_of
 
 _HEAD = """\
 # Command line

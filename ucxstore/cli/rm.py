@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 
 from ucxstore.cli.cat import split_key
-from ucxstore.cli.command import (
+from ucxstore.cli.common.command import (
     CommandError,
     NotFoundError,
     Status,
@@ -17,8 +17,8 @@ from ucxstore.cli.command import (
     run_async,
     size_of,
 )
-from ucxstore.cli.parser import Parser, make_parser
-from ucxstore.cli.text import count_text, printable, size_text
+from ucxstore.cli.common.parser import Parser, make_parser
+from ucxstore.cli.common.text import count_text, printable, size_text
 
 
 def main(argv: Sequence[str]) -> int:

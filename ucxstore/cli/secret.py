@@ -6,8 +6,8 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from ucxstore.cli.command import run, write_private
-from ucxstore.cli.parser import Parser, make_parser
+from ucxstore.cli.common.command import run, write_private
+from ucxstore.cli.common.parser import Parser, make_parser
 
 _BYTES = 32
 

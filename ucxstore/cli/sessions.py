@@ -5,13 +5,18 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ucxstore.cli.command import connect, run_async
-from ucxstore.cli.operate import add_last_options, check_address, make_operator_parser, operate
-from ucxstore.cli.parser import Parser
-from ucxstore.cli.text import count_text, printable, size_text, time_text
+from ucxstore.cli.common.command import connect, run_async
+from ucxstore.cli.common.operate import (
+    add_last_options,
+    check_address,
+    make_operator_parser,
+    operate,
+)
+from ucxstore.cli.common.parser import Parser
+from ucxstore.cli.common.text import count_text, printable, size_text, time_text
 
 if TYPE_CHECKING:
-    from ucxstore.stats import ClientStats
+    from ucxstore.base.stats import ClientStats
 
 
 def main(argv: Sequence[str]) -> int:
@@ -34,7 +39,7 @@ def build_parser() -> Parser:
 
 async def _main(arguments: argparse.Namespace) -> int:
     check_address(arguments)
-    from ucxstore.stats import parse_sessions
+    from ucxstore.base.stats import parse_sessions
 
     with connect(arguments, arguments.address) as values:
         last, more = 0, True

@@ -6,18 +6,18 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ucxstore.cli.command import (
+from ucxstore.cli.common.command import (
     UsageError,
     add_client_options,
     connect,
     parse_address,
     run_async,
 )
-from ucxstore.cli.parser import Parser, make_parser
-from ucxstore.cli.text import columns, printable, size_text, time_text
+from ucxstore.cli.common.parser import Parser, make_parser
+from ucxstore.cli.common.text import columns, printable, size_text, time_text
 
 if TYPE_CHECKING:
-    from ucxstore.stats import ClientStats, OriginStats, ServerStats, SpaceStats
+    from ucxstore.base.stats import ClientStats, OriginStats, ServerStats, SpaceStats
 
 _COLUMNS = (
     "client",
@@ -65,7 +65,7 @@ def build_parser() -> Parser:
 async def _main(arguments: argparse.Namespace) -> int:
     import asyncio
 
-    from ucxstore.options import MAX_TIMEOUT
+    from ucxstore.base.options import MAX_TIMEOUT
 
     pause: float | None = arguments.watch
     if pause is not None and not 0 < pause <= MAX_TIMEOUT:

@@ -6,12 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from ucxstore import process
+from ucxstore.base import process
+from ucxstore.base.errors import OperationCancelledError, StoreClosedError, UcxStoreError
+from ucxstore.base.options import ClientOptions
 from ucxstore.client.ending import Ending
 from ucxstore.client.loops import Operation, Queue, current_queue
 from ucxstore.client.requests import Request
-from ucxstore.errors import OperationCancelledError, StoreClosedError, UcxStoreError
-from ucxstore.options import ClientOptions
 
 if TYPE_CHECKING:
     import numpy as np
@@ -197,7 +197,7 @@ class Channel(ABC):
             return cast(T, self._wait(self.begin(request, None)))
         except BaseException:
             # An interrupt may have come between the start and the wait: wait for this one, too.
-            from ucxstore._native import core
+            from ucxstore.base.native import core
 
             core.Operation.end_unwaited()
             raise

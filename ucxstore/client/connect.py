@@ -8,8 +8,9 @@ import time
 from collections.abc import Sequence
 from typing import Self
 
-from ucxstore.address import HostPort
-from ucxstore.errors import AuthenticationError, ConnectError, not_yet
+from ucxstore.base.address import HostPort
+from ucxstore.base.errors import AuthenticationError, ConnectError, not_yet
+from ucxstore.base.secret import Secret
 from ucxstore.protocol.handshake import (
     ClientHandshake,
     ConnectAnewError,
@@ -21,7 +22,6 @@ from ucxstore.protocol.handshake import (
 )
 from ucxstore.protocol.session_keys import SessionKeys
 from ucxstore.protocol.sockets import SocketAddress, tune
-from ucxstore.secret import Secret
 
 # In one try. A host that is there answers sooner, however busy it is: its kernel does. What its
 # server and this process do after that waits for processors.
@@ -146,7 +146,7 @@ class Greeting:
         """Agree on the keys of the session over UCX; ``None`` if the server does not encrypt."""
         if not self._handshake.encrypts:
             return None
-        from ucxstore._native import core  # not before it is needed
+        from ucxstore.base.native import core  # not before it is needed
 
         try:
             agreement = core.Agreement()

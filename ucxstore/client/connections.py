@@ -13,10 +13,9 @@ from contextlib import contextmanager
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, NamedTuple
 
-from ucxstore import logs, process
-from ucxstore.address import HostPort
-from ucxstore.client.connect import Greeting
-from ucxstore.errors import (
+from ucxstore.base import logs, process
+from ucxstore.base.address import HostPort
+from ucxstore.base.errors import (
     ConnectError,
     RequestTimeoutError,
     ResourceError,
@@ -24,10 +23,11 @@ from ucxstore.errors import (
     UcxStoreError,
     without_frames,
 )
-from ucxstore.options import ClientOptions, Local, UcxConfig
+from ucxstore.base.options import ClientOptions, Local, UcxConfig
+from ucxstore.base.secret import Secret
+from ucxstore.client.connect import Greeting
 from ucxstore.protocol.frames import Welcome
 from ucxstore.protocol.handshake import ConnectAnewError
-from ucxstore.secret import Secret
 
 if TYPE_CHECKING:
     from ucxstore._core import Client, Connection, LocalClient
@@ -271,7 +271,7 @@ class Connector:
 
 def _unanswered(server: HostPort, address: bytes, error: UcxStoreError) -> ConnectError:
     """Return the error of a server whose UCX, of this address, does not answer."""
-    from ucxstore._native import core
+    from ucxstore.base.native import core
 
     ports = tuple(
         str(HostPort(str(ip_address(host)), port)) for host, port in core.tcp_ends(address)
@@ -304,7 +304,7 @@ class _Clients:
 
     def of(self, ucx: UcxConfig, deadline: float) -> "Client":
         """Return the client for these settings of UCX; make it if there is none."""
-        from ucxstore._native import core  # not before it is needed
+        from ucxstore.base.native import core  # not before it is needed
 
         with self._locked(deadline):
             client = self._clients.get(ucx)
@@ -314,7 +314,7 @@ class _Clients:
 
     def local(self, deadline: float) -> "LocalClient":
         """Return the client for servers of this host; make it if there is none."""
-        from ucxstore._native import core
+        from ucxstore.base.native import core
 
         with self._locked(deadline):
             if self._local is None:

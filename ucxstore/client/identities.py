@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from ucxstore.address import HostPort
-from ucxstore.errors import ConnectError, ServerLostError, ServerRestartedError, UcxStoreError
+from ucxstore.base.address import HostPort
+from ucxstore.base.errors import ConnectError, ServerLostError, ServerRestartedError, UcxStoreError
 from ucxstore.protocol.frames import Welcome
 
 _NOTHING: Mapping[HostPort, bytes] = MappingProxyType({})

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from ucxstore.base.keys import SCRATCH_FOLDER, check_key, check_reserved, is_scratch
 from ucxstore.client import requests
 from ucxstore.client.byte_ranges import NativeRange, to_native
 from ucxstore.client.memory import readable_view, writable_view
 from ucxstore.client.requests import Found, Request
-from ucxstore.keys import SCRATCH_FOLDER, check_key, check_reserved, is_scratch
 
 if TYPE_CHECKING:
     from zarr.abc.store import ByteRequest
 
-    from ucxstore.zarr_compat import Buffer
+    from ucxstore.base.zarr_compat import Buffer
 
 type Into = tuple[str, object, ByteRequest | None]
 """A key, where its value goes, and the part of it that is wanted."""
@@ -111,7 +111,7 @@ class Keyspace:
         TypeError
             If one of them is no buffer of zarr's.
         """
-        from ucxstore.zarr_compat import Buffer  # who has one has imported zarr
+        from ucxstore.base.zarr_compat import Buffer  # who has one has imported zarr
 
         full = [self.full_key(key) for key, _ in pairs]
         for _, value in pairs:

@@ -2,10 +2,10 @@
 
 from collections.abc import AsyncIterator, Callable, Sequence
 
+from ucxstore.base.errors import UnreadableFolderError
 from ucxstore.client import requests
 from ucxstore.client.channel import Channel
 from ucxstore.client.keyspace import Keyspace
-from ucxstore.errors import UnreadableFolderError
 
 # The folders that an error names.
 _NAMED = 5

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary
 
-from ucxstore import process
+from ucxstore.base import process
 
 if TYPE_CHECKING:
     from ucxstore._core import Completions
@@ -36,7 +36,7 @@ class Queue:
     """
 
     def __init__(self) -> None:
-        from ucxstore._native import core  # not before it is needed
+        from ucxstore.base.native import core  # not before it is needed
 
         self.native: Completions = core.Completions()
         self._listeners: dict[Operation, Callable[[], None]] = {}

@@ -3,7 +3,9 @@
 import time
 from typing import TYPE_CHECKING, Any
 
-from ucxstore.address import HostPort
+from ucxstore.base.address import HostPort
+from ucxstore.base.errors import ClusterError, ConnectError, ServerLostError, UcxStoreError
+from ucxstore.base.options import ClientOptions
 from ucxstore.client.channel import Channel
 from ucxstore.client.connections import Connector, ServerConnection
 from ucxstore.client.identities import Identities
@@ -11,8 +13,6 @@ from ucxstore.client.loops import Operation, Queue
 from ucxstore.client.patience import Patience
 from ucxstore.client.record import Record
 from ucxstore.client.requests import Request
-from ucxstore.errors import ClusterError, ConnectError, ServerLostError, UcxStoreError
-from ucxstore.options import ClientOptions
 
 if TYPE_CHECKING:
     import numpy as np

@@ -4,8 +4,8 @@ import random
 import time
 from collections.abc import Callable
 
-from ucxstore import logs
-from ucxstore.errors import ConnectError, ServerLostError
+from ucxstore.base import logs
+from ucxstore.base.errors import ConnectError, ServerLostError
 
 # Seconds. Pauses grow from the first to the longest: a server that starts is soon reached, and many
 # clients that wait for one cost it little. Each is drawn from half to one and a half of that, so

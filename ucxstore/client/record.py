@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
-from ucxstore.address import HostPort
-from ucxstore.errors import ClusterError
-from ucxstore.foreign import Fields
+from ucxstore.base.address import HostPort
+from ucxstore.base.errors import ClusterError
+from ucxstore.base.foreign import Fields
 from ucxstore.protocol.frames import IDENTITY_BYTES, MAX_RECORD_BYTES
 
 _SET_BYTES = 16

@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from ucxstore import logs
-from ucxstore.address import HostPort
+from ucxstore.base import logs
+from ucxstore.base.address import HostPort
+from ucxstore.base.errors import ClusterError, ConnectError, UcxStoreError, without_frames
 from ucxstore.client.connections import Connector
 from ucxstore.client.record import Found, Record, choose, names
-from ucxstore.errors import ClusterError, ConnectError, UcxStoreError, without_frames
 from ucxstore.protocol.frames import Welcome
 
 # For each exchange, if connecting has taken all of the time.

@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from ucxstore.address import HostPort
+from ucxstore.base.address import HostPort
+from ucxstore.base.counters import Counters
+from ucxstore.base.options import ClientOptions
 from ucxstore.client.channel import Channel
 from ucxstore.client.connections import Connector, connector_to
 from ucxstore.client.identities import Identities
 from ucxstore.client.one_server import OneServer
-from ucxstore.counters import Counters
-from ucxstore.options import ClientOptions
 
 
 def connectors_to(

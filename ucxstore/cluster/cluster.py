@@ -3,7 +3,10 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ucxstore.address import HostPort
+from ucxstore.base.address import HostPort
+from ucxstore.base.counters import Counters
+from ucxstore.base.errors import UcxStoreError
+from ucxstore.base.options import ClientOptions
 from ucxstore.client.channel import Channel
 from ucxstore.client.connections import Connector
 from ucxstore.client.identities import Identities
@@ -13,9 +16,6 @@ from ucxstore.cluster.gather import Gathered
 from ucxstore.cluster.member import Member
 from ucxstore.cluster.membership import Membership
 from ucxstore.cluster.scatter import Scatter
-from ucxstore.counters import Counters
-from ucxstore.errors import UcxStoreError
-from ucxstore.options import ClientOptions
 
 if TYPE_CHECKING:
     import numpy as np

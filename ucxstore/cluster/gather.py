@@ -5,15 +5,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ucxstore.client.loops import Operation, Queue
-from ucxstore.client.requests import Request
-from ucxstore.errors import (
+from ucxstore.base.errors import (
     ConnectError,
     OperationCancelledError,
     ServerLostError,
     UcxStoreError,
     without_frames,
 )
+from ucxstore.client.loops import Operation, Queue
+from ucxstore.client.requests import Request
 
 if TYPE_CHECKING:
     from ucxstore._core import Connection

@@ -5,12 +5,12 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ucxstore import logs
-from ucxstore.address import HostPort
+from ucxstore.base import logs
+from ucxstore.base.address import HostPort
+from ucxstore.base.counters import Counters
+from ucxstore.base.errors import ConnectError, ServerLostError, UcxStoreError, without_frames
 from ucxstore.client.connections import Connector, ServerConnection
 from ucxstore.client.identities import Identities, other_storage
-from ucxstore.counters import Counters
-from ucxstore.errors import ConnectError, ServerLostError, UcxStoreError, without_frames
 from ucxstore.protocol.frames import Welcome
 
 if TYPE_CHECKING:

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from ucxstore import logs
-from ucxstore.address import HostPort
+from ucxstore.base import logs
+from ucxstore.base.address import HostPort
+from ucxstore.base.errors import ClusterError, ConnectError, ServerLostError, UcxStoreError
 from ucxstore.client.connections import Connector
 from ucxstore.client.identities import Identities
 from ucxstore.client.patience import Patience
@@ -13,7 +14,6 @@ from ucxstore.client.record import Record
 from ucxstore.cluster import agreement
 from ucxstore.cluster.member import Member
 from ucxstore.cluster.placement import Placement
-from ucxstore.errors import ClusterError, ConnectError, ServerLostError, UcxStoreError
 from ucxstore.protocol.frames import Welcome
 
 

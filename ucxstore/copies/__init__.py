@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from ucxstore.base.options import parse_size
 from ucxstore.copies.result import Counts, Culprit
-from ucxstore.options import parse_size
 
 __all__ = ["Counts", "Culprit", "count_copies"]
 

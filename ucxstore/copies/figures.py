@@ -5,8 +5,8 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
+from ucxstore.base.showing import size_text
 from ucxstore.copies.result import Counts, Culprit
-from ucxstore.showing import size_text
 
 # What the charts of reads show, and how to read them.
 READ_TITLE = "Extra memory of one read, in arrays"

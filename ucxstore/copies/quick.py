@@ -15,15 +15,15 @@ from typing import Any
 from zarr.abc.store import Store
 from zarr.storage import LocalStore, MemoryStore, ObjectStore
 
-from ucxstore import logs
-from ucxstore.address import SCHEME
+from ucxstore.base import logs
+from ucxstore.base.address import SCHEME
+from ucxstore.base.object_urls import open_object_store
+from ucxstore.base.secret import Secret
+from ucxstore.base.zarr_compat import sync
 from ucxstore.copies.process import ChildError, answer, module_command, run_child
 from ucxstore.copies.result import Counts
 from ucxstore.copies.workload import Workload, count_workload
-from ucxstore.object_urls import open_object_store
-from ucxstore.secret import Secret
-from ucxstore.store import UcxStore
-from ucxstore.zarr_compat import sync
+from ucxstore.stores.store import UcxStore
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from distributed.diagnostics.plugin import SchedulerPlugin
 from tornado.web import RequestHandler
 
+from ucxstore.base.showing import html_table, printable, size_text
 from ucxstore.dask.figures import DeploymentStats, WorkerStats
-from ucxstore.showing import html_table, printable, size_text
 
 if TYPE_CHECKING:
     from distributed import Scheduler

@@ -14,8 +14,19 @@ from typing import Any, NamedTuple, Self, Unpack, cast
 from dask.utils import parse_bytes
 from distributed import Client, KilledWorker
 
-from ucxstore import logs
-from ucxstore.address import Address, HostPort
+from ucxstore.base import logs
+from ucxstore.base.address import Address, HostPort
+from ucxstore.base.errors import (
+    ClusterError,
+    ConnectError,
+    RequestTimeoutError,
+    ScratchEndedError,
+    ServerLostError,
+)
+from ucxstore.base.meter import BarName, Meter, check_description, open_bar
+from ucxstore.base.options import UcxValue, parse_size
+from ucxstore.base.secret import Secret
+from ucxstore.base.showing import html_block, html_table
 from ucxstore.dask.dashboard import PATH, DashboardPlugin
 from ucxstore.dask.figures import DeploymentStats, WorkerStats
 from ucxstore.dask.plugin import (
@@ -27,22 +38,16 @@ from ucxstore.dask.plugin import (
     servers_in,
 )
 from ucxstore.dask.secret import DeploymentSecret
-from ucxstore.errors import (
-    ClusterError,
-    ConnectError,
-    RequestTimeoutError,
-    ScratchEndedError,
-    ServerLostError,
+from ucxstore.server.locations import Kind, hide_password, parse_location
+from ucxstore.server.options.server_options import (
+    LOOPBACK,
+    ServerKeywords,
+    ServerOptions,
+    WorkerKeywords,
 )
-from ucxstore.meter import BarName, Meter, check_description, open_bar
-from ucxstore.options import UcxValue, parse_size
-from ucxstore.scratch import DEFAULT_TIMEOUT, Scratch
-from ucxstore.secret import Secret
-from ucxstore.server.options import LOOPBACK, ServerKeywords, ServerOptions, WorkerKeywords
-from ucxstore.server.sources.locations import Kind, hide_password, parse_location
-from ucxstore.server.when_full import WhenFull
-from ucxstore.showing import html_block, html_table
-from ucxstore.store import UcxStore
+from ucxstore.server.options.when_full import WhenFull
+from ucxstore.stores.scratch import DEFAULT_TIMEOUT, Scratch
+from ucxstore.stores.store import UcxStore
 
 # Seconds that all workers may take to start their servers, and to answer anything else.
 START_SECONDS = 60.0

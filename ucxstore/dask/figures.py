@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from ucxstore import process
-from ucxstore.counters import Totals, keep_totals
-from ucxstore.stats import ChunkStats, parse_server_stats
+from ucxstore.base import process
+from ucxstore.base.counters import Totals, keep_totals
+from ucxstore.base.stats import ChunkStats, parse_server_stats
 
 # Two workers in one process have the same stores: what these count is added up once.
 _process = secrets.token_hex(8)

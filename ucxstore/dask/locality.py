@@ -17,11 +17,11 @@ from dask.blockwise import Blockwise
 from dask.highlevelgraph import HighLevelGraph
 from distributed import Client, get_client
 
-from ucxstore import process
-from ucxstore.address import HostPort
+from ucxstore.base import process
+from ucxstore.base.address import HostPort
 from ucxstore.cluster.placement import Placement
 from ucxstore.dask.deployment import workers_of_servers
-from ucxstore.store import UcxStore
+from ucxstore.stores.store import UcxStore
 
 type AnyArray = zarr.Array[Any]
 

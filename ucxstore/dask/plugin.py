@@ -12,14 +12,14 @@ from distributed import Worker
 from distributed.comm.addressing import get_address_host
 from distributed.diagnostics.plugin import WorkerPlugin
 
-from ucxstore.address import Address, HostPort
+from ucxstore.base.address import Address, HostPort
 from ucxstore.dask.dashboard import METRIC as FIGURES
 from ucxstore.dask.figures import figures_of, totals
 from ucxstore.dask.secret import DeploymentSecret
-from ucxstore.server.options import ServerOptions
-from ucxstore.server.sources.directories import check_directory
-from ucxstore.server.sources.locations import Kind, parse_location
-from ucxstore.server.when_full import WhenFull
+from ucxstore.server.locations import Kind, parse_location
+from ucxstore.server.opening.directories import check_directory
+from ucxstore.server.options.server_options import ServerOptions
+from ucxstore.server.options.when_full import WhenFull
 
 if TYPE_CHECKING:
     from ucxstore._core import MemoryStorage
@@ -110,7 +110,7 @@ class ServerPlugin(WorkerPlugin):
 
     def _start(self, worker: str, name: str) -> None:
         from ucxstore.server import Server  # a Dask client does not need it
-        from ucxstore.server.sources.memory import open_memory
+        from ucxstore.server.opening.memory import open_memory
 
         kind, location = parse_location("storage", self._location)
         if kind is Kind.MEMORY:

@@ -3,7 +3,7 @@
 from typing import Self
 from weakref import WeakValueDictionary
 
-from ucxstore.secret import Secret
+from ucxstore.base.secret import Secret
 
 _held: "WeakValueDictionary[str, DeploymentSecret]" = WeakValueDictionary()
 

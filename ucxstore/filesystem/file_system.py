@@ -23,20 +23,20 @@ from fsspec.core import get_compression
 from fsspec.utils import isfilelike, stringify_path
 from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, SuffixByteRequest
 
-from ucxstore.address import SCHEME, Address
+from ucxstore.base.address import SCHEME, Address
+from ucxstore.base.errors import AddressError
+from ucxstore.base.keys import check_key
+from ucxstore.base.secret import Secret
+from ucxstore.base.showing import html_block, html_details
+from ucxstore.base.zarr_compat import cpu
 from ucxstore.client.requests import Found
-from ucxstore.errors import AddressError
 from ucxstore.filesystem.reading import ValueReader, bytes_of
 from ucxstore.filesystem.writing import CompressedWriter, TextWriter, ValueWriter
-from ucxstore.keys import check_key
 from ucxstore.pipeline.access import ChunkAccess
-from ucxstore.secret import Secret
-from ucxstore.showing import html_block, html_details
-from ucxstore.store import UcxStore
-from ucxstore.zarr_compat import cpu
+from ucxstore.stores.store import UcxStore
 
 if TYPE_CHECKING:
-    from ucxstore.stats import ServerStats, StoreStats
+    from ucxstore.base.stats import ServerStats, StoreStats
 
 # What is in memory at once of a value on its way to a local file.
 _PIECE_BYTES = 8 << 20
@@ -134,7 +134,7 @@ class UcxFileSystem(AsyncFileSystem):  # type: ignore[misc]
 
     def stats(self) -> "StoreStats":
         """Return the counters of all that was read and written through it, by zarr too."""
-        from ucxstore.stats import total_of
+        from ucxstore.base.stats import total_of
 
         return total_of(store.stats() for store in list(self._stores.values()))
 

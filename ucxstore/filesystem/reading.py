@@ -5,9 +5,9 @@ from typing import Any
 from fsspec.spec import AbstractBufferedFile
 from zarr.abc.store import RangeByteRequest
 
+from ucxstore.base.errors import StorageError
 from ucxstore.client.requests import Found
-from ucxstore.errors import StorageError
-from ucxstore.store import UcxStore
+from ucxstore.stores.store import UcxStore
 
 # Read as the file is opened, in the request that asks for size and version: a small value needs no
 # other. More would be wasted on those who read from the end of a large one, as of Parquet.

@@ -5,8 +5,8 @@ from typing import Any
 from fsspec.registry import get_filesystem_class
 from upath import UPath
 
-from ucxstore.address import SCHEME
-from ucxstore.secret import Secret
+from ucxstore.base.address import SCHEME
+from ucxstore.base.secret import Secret
 
 # universal_pathlib takes the file system's way of parsing paths only once fsspec has loaded it.
 get_filesystem_class(SCHEME.removesuffix("://"))

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from zarr.abc.codec import Codec, GetResult
     from zarr.abc.store import ByteGetter, ByteSetter, Store
 
-    from ucxstore.pipeline.array_chunks import ArrayChunks
-    from ucxstore.zarr_compat import (
+    from ucxstore.base.zarr_compat import (
         ArrayMetadata,
         ArraySpec,
         Buffer,
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
         TBaseScalar,
         ZDType,
     )
+    from ucxstore.pipeline.array_chunks import ArrayChunks
 
 __all__ = ["ZeroCopyCodecPipeline"]
 
@@ -88,7 +88,7 @@ class ZeroCopyCodecPipeline(CodecPipeline):
         return cast(Self, replaced_pipeline().from_codecs(codecs))
 
     def evolve_from_array_spec(self, array_spec: ArraySpec) -> Self:
-        from ucxstore.zarr_compat import evolve_codecs
+        from ucxstore.base.zarr_compat import evolve_codecs
 
         return replace(
             self,

@@ -7,11 +7,11 @@ from zarr.abc.store import Store
 from zarr.storage import FsspecStore
 
 if TYPE_CHECKING:
+    from ucxstore.base.counters import Counters
+    from ucxstore.base.options import Map
     from ucxstore.client.channel import Channel
-    from ucxstore.counters import Counters
-    from ucxstore.options import Map
     from ucxstore.pipeline.budget import Budget
-    from ucxstore.pipeline.shards.cache import ShardCache
+    from ucxstore.pipeline.indexes.cache import ShardCache
 
 
 class ChunkAccess(NamedTuple):

@@ -10,19 +10,9 @@ from zarr.abc.store import ByteGetter, ByteSetter
 from zarr.codecs import ShardingCodec
 from zarr.storage import StorePath
 
-from ucxstore import meter
-from ucxstore.errors import FallbackError
-from ucxstore.pipeline import ZeroCopyCodecPipeline
-from ucxstore.pipeline.access import ChunkAccess, find_access
-from ucxstore.pipeline.batch import Batch, Chunk, Group, Plan
-from ucxstore.pipeline.chain import Chain
-from ucxstore.pipeline.classify import ChunkKind, Sharded, classify
-from ucxstore.pipeline.decode import Decoding
-from ucxstore.pipeline.direct import DirectRead, start_writes
-from ucxstore.pipeline.encode import Encoding
-from ucxstore.pipeline.read_plan import plan_read
-from ucxstore.pipeline.write_plan import plan_write
-from ucxstore.zarr_compat import (
+from ucxstore.base import meter
+from ucxstore.base.errors import FallbackError
+from ucxstore.base.zarr_compat import (
     ArrayConfig,
     ArrayMetadata,
     ArraySpec,
@@ -33,6 +23,16 @@ from ucxstore.zarr_compat import (
     V2Codec,
     default_buffer_prototype,
 )
+from ucxstore.pipeline import ZeroCopyCodecPipeline
+from ucxstore.pipeline.access import ChunkAccess, find_access
+from ucxstore.pipeline.batch import Batch, Chunk, Group, Plan
+from ucxstore.pipeline.classify import ChunkKind, Sharded, classify
+from ucxstore.pipeline.codecs.chain import Chain
+from ucxstore.pipeline.decode import Decoding
+from ucxstore.pipeline.direct import DirectRead, start_writes
+from ucxstore.pipeline.encode import Encoding
+from ucxstore.pipeline.read_plan import plan_read
+from ucxstore.pipeline.write_plan import plan_write
 
 if TYPE_CHECKING:
     from ucxstore.pipeline.shards.read_plan import KnownSelections

@@ -8,12 +8,12 @@ from typing import Any, Self
 import numpy.typing as npt
 from zarr.storage import StorePath
 
+from ucxstore.base.zarr_compat import ArraySpec, NDBuffer, cpu
 from ucxstore.client.byte_ranges import NativeRange
 from ucxstore.client.memory import Layout
 from ucxstore.client.requests import Found, Lent
-from ucxstore.pipeline.compressors import Bytes
+from ucxstore.pipeline.codecs.compressors import Bytes
 from ucxstore.pipeline.geometry.runs import Runs, all_runs
-from ucxstore.zarr_compat import ArraySpec, NDBuffer, cpu
 
 type Chunk = tuple[Any, ArraySpec, Any, Any, bool]
 """What zarr passes for a chunk: its StorePath, its spec, the selections in the chunk and in the

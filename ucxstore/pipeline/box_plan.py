@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
+from ucxstore.base.zarr_compat import ArraySpec
 from ucxstore.client.memory import describe
 from ucxstore.pipeline.batch import Batch, BoxBatch
-from ucxstore.pipeline.chain import Chain
+from ucxstore.pipeline.codecs.chain import Chain
 from ucxstore.pipeline.fill import FillTest
 from ucxstore.pipeline.geometry.axes import grid_of
 from ucxstore.pipeline.geometry.boxes import find_box
 from ucxstore.pipeline.geometry.costs import are_short, is_less_in_runs
 from ucxstore.pipeline.geometry.runs import run_nbytes
-from ucxstore.zarr_compat import ArraySpec
 
 
 class BoxPlan(NamedTuple):

@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from typing import Protocol, Self
 
-from ucxstore import process
+from ucxstore.base import process
 
 
 class Limited(Protocol):

@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 
-from ucxstore.errors import ChunkSizeError, NotMappedError
+from ucxstore.base.errors import ChunkSizeError, NotMappedError
+from ucxstore.base.zarr_compat import ArrayV3Metadata, AsyncArray, BasicIndexer, ChunkGrid
 from ucxstore.pipeline.access import ChunkAccess, find_access
 from ucxstore.pipeline.array_chunks import kind_of
-from ucxstore.pipeline.chain import Chain
 from ucxstore.pipeline.classify import ChunkKind, Sharded
-from ucxstore.pipeline.compressors import Bytes
-from ucxstore.zarr_compat import ArrayV3Metadata, AsyncArray, BasicIndexer, ChunkGrid
+from ucxstore.pipeline.codecs.chain import Chain
+from ucxstore.pipeline.codecs.compressors import Bytes
 
 # Of one view: each takes a pin and a mapping, of which a process has some thousands.
 _MOST_CHUNKS = 1024
@@ -63,7 +63,7 @@ class ChunkPart(NamedTuple):
                 )
         shape, joined = self.shape, values[0]
         if len(values) > 1:
-            from ucxstore._native import core  # not before it is needed
+            from ucxstore.base.native import core  # not before it is needed
 
             found = core.join(values)
             if found is None:

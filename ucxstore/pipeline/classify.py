@@ -13,9 +13,7 @@ from zarr.abc.codec import ArrayArrayCodec, BytesBytesCodec, Codec
 from zarr.abc.codec import SupportsSyncCodec as Sync
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
 
-from ucxstore.pipeline.chain import Chain
-from ucxstore.pipeline.compressors import compressor_of
-from ucxstore.zarr_compat import (
+from ucxstore.base.zarr_compat import (
     ArraySpec,
     HasEndianness,
     Struct,
@@ -23,6 +21,8 @@ from ucxstore.zarr_compat import (
     evolve_codecs,
     resolve_aa_specs,
 )
+from ucxstore.pipeline.codecs.chain import Chain
+from ucxstore.pipeline.codecs.compressors import compressor_of
 
 UNKNOWN_CODECS = "ucxstore does not handle its codecs or its dtype"
 UNKNOWN_SHARDS = "ucxstore does not handle the codecs of its shards"

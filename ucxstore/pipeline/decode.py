@@ -8,18 +8,18 @@ import numpy as np
 import numpy.typing as npt
 from zarr.abc.codec import GetResult
 
-from ucxstore import process
+from ucxstore.base import process
+from ucxstore.base.errors import ChunkSizeError
+from ucxstore.base.zarr_compat import NDBuffer, scatter_chunk
 from ucxstore.client.requests import Found, Lent, Request, borrow, get
-from ucxstore.errors import ChunkSizeError
 from ucxstore.pipeline.access import ChunkAccess
 from ucxstore.pipeline.batch import Batch, Group, split_ranges
 from ucxstore.pipeline.budget import Claim
-from ucxstore.pipeline.buffers import allocate, contiguous_bytes, put
-from ucxstore.pipeline.chain import Chain
-from ucxstore.pipeline.compressors import Bytes
+from ucxstore.pipeline.codecs.buffers import allocate, contiguous_bytes, put
+from ucxstore.pipeline.codecs.chain import Chain
+from ucxstore.pipeline.codecs.compressors import Bytes
 from ucxstore.pipeline.decode_frames import FrameReader, SplitChunk, is_large
 from ucxstore.pipeline.scheduler import Scheduler
-from ucxstore.zarr_compat import NDBuffer, scatter_chunk
 
 type _Values = list[Found | Lent | None]
 

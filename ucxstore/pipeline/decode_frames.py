@@ -9,10 +9,10 @@ from ucxstore.client.memory import Memory, describe
 from ucxstore.client.requests import READ, get, read_parts
 from ucxstore.pipeline.access import ChunkAccess
 from ucxstore.pipeline.batch import Group
-from ucxstore.pipeline.blosc_frames import PREFIX_BYTES, Frame, split
 from ucxstore.pipeline.budget import Claim
-from ucxstore.pipeline.buffers import allocate
-from ucxstore.pipeline.compressors import Bytes, Compressor, is_blosc
+from ucxstore.pipeline.codecs.blosc_frames import PREFIX_BYTES, Frame, split
+from ucxstore.pipeline.codecs.buffers import allocate
+from ucxstore.pipeline.codecs.compressors import Bytes, Compressor, is_blosc
 from ucxstore.pipeline.read_plan import GROUP_BYTES
 from ucxstore.pipeline.scheduler import Scheduler
 

@@ -4,13 +4,13 @@ from typing import Any
 
 from zarr.abc.codec import GetResult
 
+from ucxstore.base.zarr_compat import scatter_chunk
 from ucxstore.client.channel import Flight
 from ucxstore.client.memory import Memory, describe
 from ucxstore.client.requests import MISSING, delete, read_boxes, read_parts, write_boxes
 from ucxstore.pipeline.access import ChunkAccess
 from ucxstore.pipeline.batch import Batch, BoxBatch, Group, Plan, RunBatch
 from ucxstore.pipeline.recycling import take_fresh_memory
-from ucxstore.zarr_compat import scatter_chunk
 
 
 class DirectRead:

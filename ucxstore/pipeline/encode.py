@@ -8,8 +8,8 @@ from ucxstore.client.requests import set as set_values
 from ucxstore.pipeline.access import ChunkAccess
 from ucxstore.pipeline.batch import Batch, Group
 from ucxstore.pipeline.budget import Claim
-from ucxstore.pipeline.chain import Chain
-from ucxstore.pipeline.compressors import Bytes
+from ucxstore.pipeline.codecs.chain import Chain
+from ucxstore.pipeline.codecs.compressors import Bytes
 from ucxstore.pipeline.existing import read_encoded, read_raw
 from ucxstore.pipeline.merge import Merger
 from ucxstore.pipeline.scheduler import Scheduler

@@ -7,8 +7,8 @@ from ucxstore.client.memory import Memory, describe
 from ucxstore.client.requests import ANY_VERSION, CHANGED, MISSING, READ, get, read_parts
 from ucxstore.pipeline.access import ChunkAccess
 from ucxstore.pipeline.batch import Group, RunBatch
-from ucxstore.pipeline.buffers import allocate
-from ucxstore.pipeline.compressors import Bytes
+from ucxstore.pipeline.codecs.buffers import allocate
+from ucxstore.pipeline.codecs.compressors import Bytes
 from ucxstore.pipeline.geometry.runs import count_bytes, shifted
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ucxstore.zarr_compat import ArraySpec, fill_value_or_default
+from ucxstore.base.zarr_compat import ArraySpec, fill_value_or_default
 
 # Items compared at once: few enough for temporaries to stay in a core's cache, and enough for
 # numpy's calls to be a small part of the time. zarr's own test makes temporaries of half a chunk.

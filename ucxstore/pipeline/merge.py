@@ -1,11 +1,11 @@
 """Merge written values into chunks and encode them, as zarr's own pipelines do."""
 
+from ucxstore.base.zarr_compat import ArraySpec, NDBuffer
 from ucxstore.pipeline.batch import Chunk
-from ucxstore.pipeline.buffers import filled_chunk
-from ucxstore.pipeline.chain import Chain
-from ucxstore.pipeline.compressors import Bytes
+from ucxstore.pipeline.codecs.buffers import filled_chunk
+from ucxstore.pipeline.codecs.chain import Chain
+from ucxstore.pipeline.codecs.compressors import Bytes
 from ucxstore.pipeline.fill import FillTest
-from ucxstore.zarr_compat import ArraySpec, NDBuffer
 
 
 class Merger:

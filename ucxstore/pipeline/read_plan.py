@@ -7,18 +7,18 @@ less work to fetch whole, are fetched as they are stored, in groups.
 from collections.abc import Sequence
 from math import prod
 
+from ucxstore.base.zarr_compat import ArraySpec
 from ucxstore.client.byte_ranges import NativeRange
 from ucxstore.client.memory import may_receive
 from ucxstore.client.requests import ANY_VERSION
 from ucxstore.pipeline.batch import NOT_HOST, NOT_PLAIN, Batch, Chunk, Group, Plan
 from ucxstore.pipeline.box_plan import find_boxes
-from ucxstore.pipeline.buffers import chunk_nbytes
-from ucxstore.pipeline.chain import Chain
+from ucxstore.pipeline.codecs.buffers import chunk_nbytes
+from ucxstore.pipeline.codecs.chain import Chain
 from ucxstore.pipeline.geometry.axes import Grid, find_axes, grid_of
 from ucxstore.pipeline.geometry.boxes import find_box
 from ucxstore.pipeline.geometry.points import find_points
 from ucxstore.pipeline.geometry.runs import Move, find_move
-from ucxstore.zarr_compat import ArraySpec
 
 # Chunks from which on it is faster to look at the points of all of them together.
 _MANY_CHUNKS = 4

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import zarr
 from zarr.registry import register_ndbuffer
 
-from ucxstore.zarr_compat import NDArrayLike, cpu
+from ucxstore.base.zarr_compat import NDArrayLike, cpu
 
 if TYPE_CHECKING:
     from ucxstore._core import ResultMemory
@@ -58,7 +58,7 @@ class RecyclingNDBuffer(cpu.NDBuffer, metaclass=_EqualsNDBuffer):
         nbytes = math.prod(shape) * parsed.itemsize
         if nbytes < _RECYCLE_ABOVE or parsed.hasobject:
             return super().empty(shape, dtype, order)
-        from ucxstore._native import core  # not before it is needed
+        from ucxstore.base.native import core  # not before it is needed
 
         memory = core.ResultMemory(nbytes) if nbytes >= _MAP_ABOVE else None
         values = core.allocate(nbytes) if memory is None else memory.array()

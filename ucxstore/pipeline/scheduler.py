@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ucxstore import process
+from ucxstore.base import process
+from ucxstore.base.errors import OperationCancelledError
 from ucxstore.client.channel import Channel
 from ucxstore.client.ending import Ending
 from ucxstore.client.loops import Operation, Queue
 from ucxstore.client.requests import Request
-from ucxstore.errors import OperationCancelledError
 from ucxstore.pipeline.budget import Budget, Claim, Limited
 from ucxstore.pipeline.workers import codec_threads
 

@@ -9,8 +9,8 @@ from zarr.abc.codec import CodecPipeline
 from zarr.abc.store import Store
 from zarr.registry import get_pipeline_class
 
+from ucxstore.base.zarr_compat import ArrayMetadata, create_codec_pipeline
 from ucxstore.pipeline.recycling import select_recycling
-from ucxstore.zarr_compat import ArrayMetadata, create_codec_pipeline
 
 PIPELINE = "ucxstore.pipeline.ZeroCopyCodecPipeline"
 ENVIRONMENT = "UCXSTORE_SELECT_PIPELINE"

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import zarr
 
-from ucxstore import process
+from ucxstore.base import process
 
 # More threads than this are not faster than the memory that they read and write.
 _MOST = 32

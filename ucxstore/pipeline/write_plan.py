@@ -7,17 +7,17 @@ stored, in groups.
 from collections.abc import Sequence
 from math import prod
 
+from ucxstore.base.zarr_compat import ArraySpec
 from ucxstore.client.byte_ranges import NativeRange
 from ucxstore.client.memory import is_plain
 from ucxstore.pipeline.batch import NOT_HOST, NOT_PLAIN, Batch, Chunk, Group, Plan
 from ucxstore.pipeline.box_plan import find_boxes
-from ucxstore.pipeline.buffers import chunk_nbytes
-from ucxstore.pipeline.chain import Chain
+from ucxstore.pipeline.codecs.buffers import chunk_nbytes
+from ucxstore.pipeline.codecs.chain import Chain
 from ucxstore.pipeline.geometry.boxes import find_box, runs_around
 from ucxstore.pipeline.geometry.costs import are_short
 from ucxstore.pipeline.geometry.runs import Runs, all_runs
 from ucxstore.pipeline.workers import codec_threads
-from ucxstore.zarr_compat import ArraySpec
 
 # Bytes of values, at the most, that one thread encodes and one request then sends: so many that
 # the 250 us of a group do not matter. A larger chunk is sent by itself.

@@ -7,7 +7,7 @@ of the protocol, so that a client of any version learns why it is refused. The b
 =========  =======================================================================
 HELLO      nonce[32]
 CHALLENGE  flags u32 (1: a secret is required, 2: what goes over UCX is encrypted), nonce[32]
-PROOF      mac[32], caveats of a grant (`ucxstore.grants`)
+PROOF      mac[32], caveats of a grant (`ucxstore.base.grants`)
 WELCOME    mac[32], token[16], identity[16], flags u32 (1: read-only,
            2: shared, 4: volatile, 8: UCX's shared memory may be used),
            size u16 of the name of a Unix socket, that name, record of the
@@ -30,7 +30,7 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
-from ucxstore.grants import MAX_CAVEATS_BYTES
+from ucxstore.base.grants import MAX_CAVEATS_BYTES
 
 MAGIC = b"UCXS"
 PROTOCOL_VERSION = 6  # the native core's PROTOCOL_VERSION is the same

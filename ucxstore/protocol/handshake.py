@@ -33,11 +33,11 @@ Another server of the same source sends, in place of the last two, and without a
 
 A MAC is HMAC-SHA256, keyed with the secret (with nothing where there is none), of a label and of
 every frame before it, and of the rest of its own frame: versions, flags, nonces, addresses. If one
-of these is changed on the way, the next MAC is wrong. A client that has a grant (`ucxstore.grants`)
-names its caveats in the clear, and both sides key all MACs with the grant's key, which the server
-makes of the secret and the caveats. A client that has a secret refuses a server
-that has none. The MACs of JOIN and JOINED are keyed with the session's token, of labels alone: who
-sends them was told the token, or has given it.
+of these is changed on the way, the next MAC is wrong. A client that has a grant
+(`ucxstore.base.grants`) names its caveats in the clear, and both sides key all MACs with the
+grant's key, which the server makes of the secret and the caveats. A client that has a secret
+refuses a server that has none. The MACs of JOIN and JOINED are keyed with the session's token, of
+labels alone: who sends them was told the token, or has given it.
 
 Where the CHALLENGE says that the server encrypts, whoever wants to go on over UCX, or as another
 server, sends before that::
@@ -61,8 +61,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Generator, Mapping
 from typing import NamedTuple, NoReturn
 
-from ucxstore import grants
-from ucxstore.errors import (
+from ucxstore.base import grants
+from ucxstore.base.errors import (
     AuthenticationError,
     ConnectError,
     NotAServerError,
@@ -70,7 +70,7 @@ from ucxstore.errors import (
     ProtocolVersionError,
     not_yet,
 )
-from ucxstore.grants import Bounds
+from ucxstore.base.grants import Bounds
 from ucxstore.protocol.frames import (
     BODY_BYTES,
     DIGEST_BYTES,

@@ -2,7 +2,7 @@
 
 import socket
 
-from ucxstore.address import HostPort
+from ucxstore.base.address import HostPort
 
 type SocketAddress = tuple[str, int] | tuple[str, int, int, int]
 

@@ -5,7 +5,7 @@ The native core is loaded when `Server` is first used. To make options, it is no
 
 from typing import TYPE_CHECKING
 
-from ucxstore.server.options import ServerOptions
+from ucxstore.server.options.server_options import ServerOptions
 
 if TYPE_CHECKING:
     from ucxstore.server.server import Server

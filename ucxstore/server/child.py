@@ -10,11 +10,11 @@ import socket
 import sys
 from typing import Any
 
-from ucxstore import logs
-from ucxstore.errors import UcxStoreError
-from ucxstore.server.foreground import serve
-from ucxstore.server.options import ServerOptions
-from ucxstore.showing import one_line
+from ucxstore.base import logs
+from ucxstore.base.errors import UcxStoreError
+from ucxstore.base.showing import one_line
+from ucxstore.server.options.server_options import ServerOptions
+from ucxstore.server.process.foreground import serve
 
 
 def main() -> int:

@@ -5,7 +5,7 @@ import threading
 from concurrent.futures import Future
 from typing import NamedTuple
 
-from ucxstore import process
+from ucxstore.base import process
 
 # Seconds. A network's file system whose server has gone answers only once that is back.
 _PATIENCE = 1.0

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
-from ucxstore import logs, process
-from ucxstore.keys import RESERVED_FOLDER
+from ucxstore.base import logs, process
+from ucxstore.base.keys import RESERVED_FOLDER
 from ucxstore.protocol.frames import IDENTITY_BYTES
 from ucxstore.protocol.handshake import digest
-from ucxstore.server.options import ServerOptions
-from ucxstore.server.sources.locations import Kind, hide_password, parse_location
+from ucxstore.server.locations import Kind, hide_password, parse_location
+from ucxstore.server.options.server_options import ServerOptions
 
 # The native core knows it as a file that is no key. It goes with copies of the directory: whoever
 # opens one is told that it is not the member of the set, instead of missing what others have.

@@ -4,14 +4,14 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ucxstore import logs
-from ucxstore.errors import ProtocolError
-from ucxstore.foreign import Fields
-from ucxstore.keys import find_problem
-from ucxstore.showing import one_line, printable
+from ucxstore.base import logs
+from ucxstore.base.errors import ProtocolError
+from ucxstore.base.foreign import Fields
+from ucxstore.base.keys import find_problem
+from ucxstore.base.showing import one_line, printable
 
 if TYPE_CHECKING:
-    from ucxstore.server.sources.carrier import Carrier
+    from ucxstore.server.source_thread.carrier import Carrier
 
 # By the names that operators give them.
 LEVELS = {

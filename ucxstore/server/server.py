@@ -9,29 +9,35 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, Unpack
 
-from ucxstore import grants, logs, process
-from ucxstore._native import core
-from ucxstore.address import HostPort
-from ucxstore.errors import ConnectError
-from ucxstore.options import UcxConfig
-from ucxstore.secret import Secret
-from ucxstore.server.acceptor import Acceptor, Terms
-from ucxstore.server.data_ports import DataPorts
+from ucxstore.base import grants, logs, process
+from ucxstore.base.address import HostPort
+from ucxstore.base.errors import ConnectError
+from ucxstore.base.native import core
+from ucxstore.base.options import UcxConfig
+from ucxstore.base.secret import Secret
+from ucxstore.base.showing import html_block, html_details, html_table
+from ucxstore.base.stats import ServerCounters
+from ucxstore.server.accepting.acceptor import Acceptor, Terms
+from ucxstore.server.accepting.data_ports import DataPorts
+from ucxstore.server.accepting.joining import Joining
+from ucxstore.server.accepting.listen import (
+    addresses,
+    advertise,
+    hidden_name,
+    listen,
+    listen_locally,
+)
+from ucxstore.server.accepting.users import admit_all, admit_own_user
 from ucxstore.server.disk_space import DiskSpace, Space
 from ucxstore.server.identity import identify
-from ucxstore.server.joining import Joining
-from ucxstore.server.listen import addresses, advertise, hidden_name, listen, listen_locally
+from ucxstore.server.locations import hide_password
+from ucxstore.server.opening.opening import Storage, is_shared, open_scratch, open_storage
 from ucxstore.server.operating import Operating
-from ucxstore.server.options import LOOPBACK, ServerKeywords, ServerOptions
-from ucxstore.server.sources.locations import hide_password
-from ucxstore.server.sources.opening import Storage, is_shared, open_scratch, open_storage
+from ucxstore.server.options.server_options import LOOPBACK, ServerKeywords, ServerOptions
 from ucxstore.server.spawn import START_SECONDS, ServerProcess
-from ucxstore.server.users import admit_all, admit_own_user
-from ucxstore.showing import html_block, html_details, html_table
-from ucxstore.stats import ServerCounters
 
 if TYPE_CHECKING:
-    from ucxstore.server.sources.carrier import Carrier
+    from ucxstore.server.source_thread.carrier import Carrier
 
 # For the thread of a source, if the server could not be made.
 _UNMADE_SECONDS = 5.0
@@ -199,7 +205,7 @@ class Server:
                 acceptor.on_peer = carrier.members.adopt
                 hosts = addresses(options.bind, listener)
                 port = listener.getsockname()[1]
-                from ucxstore.server.peers.membership import Contact
+                from ucxstore.server.source_thread.membership import Contact
 
                 carrier.members.join(Contact(hosts, port, secret, options.encrypt), _JOIN_SECONDS)
             on_failure.pop_all()
@@ -248,7 +254,7 @@ class Server:
         self._secret = changed
 
     def _reached_by(self) -> tuple[str, Secret | None]:
-        """Do as `ucxstore.options.Reachable` says, for `UcxStore(server)`."""
+        """Do as `ucxstore.base.options.Reachable` says, for `UcxStore(server)`."""
         return self._address, self._secret
 
     def stats(self) -> ServerCounters:

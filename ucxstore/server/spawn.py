@@ -15,12 +15,12 @@ from dataclasses import replace
 from functools import partial
 from typing import IO, Any, Self
 
-from ucxstore import logs, process
-from ucxstore.options import check_timeout
-from ucxstore.secret import Secret
-from ucxstore.server.options import ServerOptions
-from ucxstore.server.sources.locations import parse_location
-from ucxstore.showing import html_block, html_table
+from ucxstore.base import logs, process
+from ucxstore.base.options import check_timeout
+from ucxstore.base.secret import Secret
+from ucxstore.base.showing import html_block, html_table
+from ucxstore.server.locations import parse_location
+from ucxstore.server.options.server_options import ServerOptions
 
 START_SECONDS = 30.0
 
@@ -109,7 +109,7 @@ class ServerProcess:
         return f"killed by signal {-status}" if status < 0 else f"exit status {status}"
 
     def _reached_by(self) -> tuple[str, Secret | None]:
-        """Do as `ucxstore.options.Reachable` says, for `UcxStore(server)`."""
+        """Do as `ucxstore.base.options.Reachable` says, for `UcxStore(server)`."""
         return self.address, self._secret
 
     @property

@@ -11,8 +11,8 @@ from zarr.core.buffer import cpu
 from zarr.core.sync import sync
 
 from ucxstore import UcxStore
-from ucxstore.errors import UcxStoreError
-from ucxstore.options import UcxValue
+from ucxstore.base.errors import UcxStoreError
+from ucxstore.base.options import UcxValue
 
 FOLDER = "honest"
 KEYS = 16

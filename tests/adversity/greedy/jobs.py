@@ -9,7 +9,7 @@ from typing import Literal
 
 from tests.adversity.greedy import honest, kinds, over_ucx
 from tests.adversity.greedy.kinds import Target, run
-from ucxstore.options import UcxValue
+from ucxstore.base.options import UcxValue
 
 
 def be_honest(

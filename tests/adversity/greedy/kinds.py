@@ -23,10 +23,10 @@ from itertools import repeat
 
 from tests.adversity.greedy import raw
 from tests.adversity.greedy.raw import RawClient, Tables
-from ucxstore.address import Address
+from ucxstore.base.address import Address
+from ucxstore.base.errors import UcxStoreError
+from ucxstore.base.secret import Secret
 from ucxstore.client.connect import Greeting
-from ucxstore.errors import UcxStoreError
-from ucxstore.secret import Secret
 
 # What lies on the server for them (`values`): a large value, and a folder with many.
 FOLDER = "mine/"

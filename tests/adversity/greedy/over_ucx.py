@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from tests.adversity.greedy.kinds import BIG, BIG_BYTES, FEW, FOLDER, Kind, Target
-from ucxstore._native import core
-from ucxstore.address import Address
+from ucxstore.base.address import Address
+from ucxstore.base.native import core
+from ucxstore.base.secret import Secret
 from ucxstore.client.connect import Greeting
-from ucxstore.secret import Secret
 
 UCX: Mapping[str, str] = {"TLS": "tcp"}
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Self
 
-from ucxstore.address import Address
+from ucxstore.base.address import Address
+from ucxstore.base.secret import Secret
 from ucxstore.client.connect import Greeting
-from ucxstore.secret import Secret
 
 # Kinds of native/local/frames.hpp.
 REQUEST, VALUE, REPLY, PINS, INDEX, ARENA, UPLOAD, ROOM, DROPPED, FILE = range(1, 11)

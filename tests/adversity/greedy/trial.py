@@ -13,7 +13,7 @@ from tests.adversity.greedy import jobs, kinds, over_ucx
 from tests.adversity.greedy.honest import Seen, Times, times
 from tests.adversity.greedy.server import Measured
 from tests.adversity.nursery import Child, Nursery
-from ucxstore.options import UcxValue
+from ucxstore.base.options import UcxValue
 
 OPERATIONS = ("get", "ping", "set", "list")
 

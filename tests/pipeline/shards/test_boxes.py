@@ -16,8 +16,8 @@ from zarr.core.indexing import Indexer, get_indexer
 
 from ucxstore.pipeline.classify import Sharded, classify
 from ucxstore.pipeline.geometry.runs import Runs
+from ucxstore.pipeline.indexes.index import Sharding
 from ucxstore.pipeline.shards.boxes import Boxes, Points, find_inner_chunks
-from ucxstore.pipeline.shards.index import Sharding
 
 DTYPE = np.dtype("i8")
 

@@ -3,8 +3,8 @@ import os
 import numpy as np
 
 from ucxstore import UcxStore
-from ucxstore.pipeline.shards.cache import _ENTRY_BYTES, ShardCache
-from ucxstore.pipeline.shards.index import IndexForm, ShardIndex
+from ucxstore.pipeline.indexes.cache import _ENTRY_BYTES, ShardCache
+from ucxstore.pipeline.indexes.index import IndexForm, ShardIndex
 
 FORM = IndexForm((), "end", (10,), None)
 

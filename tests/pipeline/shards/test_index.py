@@ -11,9 +11,9 @@ from zarr.core.sync import sync
 from zarr.storage import MemoryStore
 
 from ucxstore import ChunkSizeError, ShardError
-from ucxstore.pipeline.chain import Chain
 from ucxstore.pipeline.classify import LeftToZarr, Sharded, classify
-from ucxstore.pipeline.shards.index import MISSING, ShardIndex, Sharding
+from ucxstore.pipeline.codecs.chain import Chain
+from ucxstore.pipeline.indexes.index import MISSING, ShardIndex, Sharding
 
 NONE = 2**64 - 1
 

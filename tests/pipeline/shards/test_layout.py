@@ -10,7 +10,7 @@ from zarr.core.buffer import cpu, default_buffer_prototype
 from zarr.core.dtype import UInt8
 
 from ucxstore.pipeline.classify import Sharded, classify
-from ucxstore.pipeline.shards.index import ShardIndex, Sharding
+from ucxstore.pipeline.indexes.index import ShardIndex, Sharding
 from ucxstore.pipeline.shards.layout import lay_out
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from ucxstore.server.peers.events import Event, Outcome, Refused, TurnCame, Unknown
-from ucxstore.server.peers.membership import Change, Contact, Membership
 from ucxstore.server.peers.names import Names
+from ucxstore.server.source_thread.membership import Change, Contact, Membership
 
 
 class Source:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ucxstore.server.peers import presence
 from ucxstore.server.peers.card import Card
-from ucxstore.server.peers.presence import has_ended, this_process
+from ucxstore.server.source_thread import presence
+from ucxstore.server.source_thread.presence import has_ended, this_process
 
 
 @pytest.fixture

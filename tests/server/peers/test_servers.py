@@ -17,7 +17,7 @@ from tests.server.sources.s3_objects import S3Objects
 from tests.server.sources.test_cache import get, put
 from tests.stopping import stop
 from ucxstore import UcxStore
-from ucxstore.errors import StorageError, UnknownOutcomeError
+from ucxstore.base.errors import StorageError, UnknownOutcomeError
 from ucxstore.server import Server
 
 type Connect = Callable[..., UcxStore]

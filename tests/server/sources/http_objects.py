@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote
 from obstore.store import HTTPStore
 
 from tests.server.sources.object_server import ObjectHandler, Objects, serving, tag_of
-from ucxstore.keys import RESERVED_FOLDER
+from ucxstore.base.keys import RESERVED_FOLDER
 
 
 class HttpObjects(Objects):

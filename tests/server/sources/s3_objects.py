@@ -18,7 +18,7 @@ from xml.sax.saxutils import escape, unescape
 from obstore.store import S3Store
 
 from tests.server.sources.object_server import ObjectHandler, Objects, serving, tag_of
-from ucxstore.keys import is_reserved
+from ucxstore.base.keys import is_reserved
 
 BUCKET = "bucket"
 

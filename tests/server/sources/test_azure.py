@@ -14,7 +14,7 @@ from tests.server.sources.azurite import PROGRAM, AzureServer, azure_server
 from tests.server.sources.test_blocks import BLOCK, get_part, some_bytes
 from tests.server.sources.test_cache import get, put
 from ucxstore import UcxStore
-from ucxstore.errors import StorageError
+from ucxstore.base.errors import StorageError
 from ucxstore.server import Server
 
 

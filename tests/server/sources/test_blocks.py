@@ -14,7 +14,7 @@ from tests.eventually import eventually
 from tests.server.sources.http_objects import HttpObjects
 from tests.server.sources.test_cache import get, put
 from ucxstore import UcxStore
-from ucxstore.errors import StorageError
+from ucxstore.base.errors import StorageError
 from ucxstore.server import Server
 
 PROTOTYPE = default_buffer_prototype()

@@ -16,9 +16,9 @@ from tests.server.sources.test_cache import get, put
 from ucxstore import UcxStore
 from ucxstore.server import Server
 from ucxstore.server.peers.events import Ended, Event, NotSent, Outcome, Refused, TurnCame
-from ucxstore.server.peers.membership import Change
 from ucxstore.server.peers.names import Names
-from ucxstore.server.sources.carrier import Carrier
+from ucxstore.server.source_thread.carrier import Carrier
+from ucxstore.server.source_thread.membership import Change
 
 TICKET = 7
 PUT = ("put", "k", np.zeros(1, np.uint8), False)

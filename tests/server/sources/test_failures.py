@@ -14,7 +14,7 @@ from zarr.core.buffer import default_buffer_prototype
 from tests.server.sources.http_objects import HttpObjects
 from tests.server.sources.test_cache import fill, get, put
 from ucxstore import UcxStore
-from ucxstore.errors import StorageError, UnknownOutcomeError
+from ucxstore.base.errors import StorageError, UnknownOutcomeError
 from ucxstore.server import Server
 
 PROTOTYPE = default_buffer_prototype()

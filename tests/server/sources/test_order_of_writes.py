@@ -11,7 +11,8 @@ import pytest
 from tests.eventually import eventually
 from tests.server.sources.s3_objects import Answer, Rule, S3Objects
 from tests.server.sources.test_cache import get, put
-from ucxstore import UcxStore, errors
+from ucxstore import UcxStore
+from ucxstore.base import errors
 from ucxstore.server import Server
 
 

@@ -19,8 +19,8 @@ from tests.cli.command import run_process
 from tests.cli.test_serve import Serving
 from tests.server.sources.test_cache import get, put
 from ucxstore import UcxStore
+from ucxstore.base.object_urls import open_object_store
 from ucxstore.cli.serve.settings import gather
-from ucxstore.object_urls import open_object_store
 from ucxstore.server import Server
 
 VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")

@@ -18,7 +18,8 @@ import pytest
 from tests.server.sources.s3_objects import Answer, Rule, S3Objects, s3_objects
 from tests.server.sources.test_cache import get, put
 from tests.server.sources.test_order_of_writes import delete
-from ucxstore import UcxStore, errors
+from ucxstore import UcxStore
+from ucxstore.base import errors
 from ucxstore.server import Server
 from ucxstore.server.sources.doubts import Doubts
 

@@ -16,7 +16,7 @@ from profiles.s3 import S3Server, S3ServerError, s3_server
 from tests.cli.command import run
 from tests.server.sources.test_cache import get, put
 from ucxstore import UcxStore
-from ucxstore.errors import StorageError
+from ucxstore.base.errors import StorageError
 from ucxstore.server import Server
 from ucxstore.server.sources.object_store import ObjectSource
 

@@ -11,9 +11,9 @@ from obstore.store import MemoryStore as Objects
 from tests.conftest import address_of
 from tests.server.sources.http_objects import HttpObjects
 from ucxstore import UcxStore
-from ucxstore.errors import ClusterError
+from ucxstore.base.errors import ClusterError
 from ucxstore.server import Server
-from ucxstore.server.sources.opening import is_shared
+from ucxstore.server.opening.opening import is_shared
 
 
 @pytest.mark.parametrize(

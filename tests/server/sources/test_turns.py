@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ucxstore.server.sources.turns import Turns
+from ucxstore.server.source_thread.turns import Turns
 
 
 def test_who_is_cancelled_as_his_wait_fails_gives_nothing_back() -> None:

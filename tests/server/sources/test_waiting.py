@@ -11,7 +11,7 @@ from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from zarr.storage import MemoryStore, WrapperStore
 
 from ucxstore import UcxStore
-from ucxstore.errors import StorageError
+from ucxstore.base.errors import StorageError
 from ucxstore.server import Server
 
 PROTOTYPE = default_buffer_prototype()

@@ -16,7 +16,7 @@ from zarr.storage import LocalStore, MemoryStore, WrapperStore
 from tests.eventually import eventually
 from tests.server.sources.test_cache import get, put
 from ucxstore import UcxStore
-from ucxstore.errors import StorageError
+from ucxstore.base.errors import StorageError
 from ucxstore.server import Server
 
 PROTOTYPE = default_buffer_prototype()

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING, NoReturn
 
-from ucxstore.cli.command import UsageError, add_client_options, report_unreadable, run_async
-from ucxstore.cli.parser import Parser, make_parser
-from ucxstore.cli.text import count_text, size_text
+from ucxstore.cli.common.command import UsageError, add_client_options, report_unreadable, run_async
+from ucxstore.cli.common.parser import Parser, make_parser
+from ucxstore.cli.common.text import count_text, size_text
 
 if TYPE_CHECKING:
     from ucxstore.cli.cp.copying import Moved

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
-from ucxstore.cli.command import CommandError, NotFoundError, open_store
+from ucxstore.base.options import DEFAULT_BUFFER_BUDGET
+from ucxstore.cli.common.command import CommandError, NotFoundError, open_store
 from ucxstore.cli.cp.locations import (
     Location,
     ServerLocation,
@@ -17,7 +18,6 @@ from ucxstore.cli.cp.locations import (
     target_of,
 )
 from ucxstore.cli.cp.plan import CopyPlan, Entry, groups, plan_copy, plan_one
-from ucxstore.options import DEFAULT_BUFFER_BUDGET
 from ucxstore.pipeline.budget import Budget
 
 type Moved = Callable[[int], object]

@@ -18,16 +18,16 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 import numpy.typing as npt
 
-from ucxstore.address import SCHEME
+from ucxstore.base.address import SCHEME
+from ucxstore.base.errors import GrantError
+from ucxstore.base.object_urls import open_object_store
+from ucxstore.base.zarr_compat import Buffer, cpu, default_buffer_prototype
 from ucxstore.cli.cat import split_key
-from ucxstore.cli.command import CommandError, UsageError, in_groups, parse_address, warn
+from ucxstore.cli.common.command import CommandError, UsageError, in_groups, parse_address, warn
 from ucxstore.cli.cp.plan import GROUP_KEYS, Entry
 from ucxstore.client.listing import Listing
-from ucxstore.errors import GrantError
-from ucxstore.object_urls import open_object_store
 from ucxstore.server.identity import CLUSTER_FILE, OLD_FILE
-from ucxstore.store import UcxStore
-from ucxstore.zarr_compat import Buffer, cpu, default_buffer_prototype
+from ucxstore.stores.store import UcxStore
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import floor
 
-from ucxstore.keys import find_problem
+from ucxstore.base.keys import find_problem
 
 # The most bytes and values that are copied in one request, if both sides support that.
 GROUP_BYTES = 4 << 20

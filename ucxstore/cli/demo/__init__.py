@@ -11,10 +11,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from ucxstore.cli.parser import Parser, make_parser
-from ucxstore.cli.status import Status, status_of
-from ucxstore.errors import UcxStoreError
-from ucxstore.showing import one_line
+from ucxstore.base.errors import UcxStoreError
+from ucxstore.base.showing import one_line
+from ucxstore.cli.common.parser import Parser, make_parser
+from ucxstore.cli.common.status import Status, status_of
 
 DEFAULT_MEGABYTES = 100  # the array of the memray-array study
 

@@ -17,7 +17,7 @@ from ucxstore.cli.demo.measure import copy_rates, median_rate
 from ucxstore.cli.demo.sample import open_sample, random_array
 from ucxstore.copies import count_copies
 from ucxstore.copies.process import answer, module_command, run_child
-from ucxstore.store import UcxStore
+from ucxstore.stores.store import UcxStore
 
 # For the whole process, also on a busy machine.
 TIMEOUT_SECONDS = 120.0

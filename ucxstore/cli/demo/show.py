@@ -14,15 +14,16 @@ import numpy.typing as npt
 import xarray as xr
 import zarr
 
-from ucxstore import __version__, _ucx
+from ucxstore import __version__
+from ucxstore.base import ucx_library
+from ucxstore.base.showing import terminal_width
 from ucxstore.cli.demo.measure import median_rate
 from ucxstore.cli.demo.reader import Report, Task, report_on, run_in_child
 from ucxstore.cli.demo.sample import SAMPLE, open_sample, random_array
 from ucxstore.cli.demo.table import Table
 from ucxstore.copies import count_copies
 from ucxstore.server import Server
-from ucxstore.showing import terminal_width
-from ucxstore.store import UcxStore
+from ucxstore.stores.store import UcxStore
 
 type _Encoding = dict[Hashable, dict[str, None]]
 
@@ -45,7 +46,7 @@ class _Site:
 
 def show(megabytes: int) -> bool:
     """Run the demo and print its steps; return whether all data are equal."""
-    ucx = _ucx.load()
+    ucx = ucx_library.load()
     _say(
         f"ucxstore {__version__}, zarr {zarr.__version__}, UCX {ucx.version} ({ucx.origin}), "
         f"Python {platform.python_version()}, {os.cpu_count()} CPUs"

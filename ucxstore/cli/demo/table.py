@@ -1,6 +1,6 @@
 """Aligned tables for a terminal."""
 
-from ucxstore.showing import terminal_width, text_columns
+from ucxstore.base.showing import terminal_width, text_columns
 
 _INDENT = "   "
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ucxstore.cli.command import (
+from ucxstore.cli.common.command import (
     Status,
     add_client_options,
     client_options,
@@ -13,10 +13,10 @@ from ucxstore.cli.command import (
     parse_address,
     run,
 )
-from ucxstore.cli.parser import Parser, make_parser
+from ucxstore.cli.common.parser import Parser, make_parser
 
 if TYPE_CHECKING:
-    from ucxstore.address import Address
+    from ucxstore.base.address import Address
     from ucxstore.cli.doctor.advice import Finding
     from ucxstore.cli.doctor.steps import Visit
 
@@ -54,7 +54,7 @@ def _examine(arguments: argparse.Namespace) -> int:
     if arguments.address is not None:
         parse_address(arguments.address)
 
-    from ucxstore.address import Address
+    from ucxstore.base.address import Address
     from ucxstore.cli.doctor import report
     from ucxstore.cli.doctor.advice import Finding, advise_on_machine
     from ucxstore.cli.doctor.machine import examine_machine, find_ucx
@@ -88,10 +88,10 @@ def _examine(arguments: argparse.Namespace) -> int:
 
 def _go(visit: "Visit", say: Callable[[str], None]) -> "list[Finding]":
     """Take all steps to a server, and return what to know of it."""
+    from ucxstore.base.options import check_local
     from ucxstore.cli.doctor import report
     from ucxstore.cli.doctor.advice import Finding, advise_on_way
     from ucxstore.cli.doctor.steps import take
-    from ucxstore.options import check_local
 
     say("")
     say(report.server_line(visit.store.address))

@@ -5,13 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from ucxstore._ucx import UcxLibrary
-from ucxstore.address import HostPort
-from ucxstore.cli.doctor.machine import Machine
-from ucxstore.cli.doctor.measure import Way
-from ucxstore.cli.doctor.ports import Ports
-from ucxstore.cli.text import size_text
-from ucxstore.errors import (
+from ucxstore.base.address import HostPort
+from ucxstore.base.errors import (
     AuthenticationError,
     ConnectError,
     IntegrityError,
@@ -19,7 +14,12 @@ from ucxstore.errors import (
     ProtocolVersionError,
     UcxUnavailableError,
 )
-from ucxstore.options import Local
+from ucxstore.base.options import Local
+from ucxstore.base.ucx_library import UcxLibrary
+from ucxstore.cli.common.text import size_text
+from ucxstore.cli.doctor.machine import Machine
+from ucxstore.cli.doctor.measure import Way
+from ucxstore.cli.doctor.ports import Ports
 
 SHARED = frozenset({"posix", "sysv", "cma", "knem", "xpmem"})  # of UCX: seldom used, or never
 _LOCAL = "local"  # the plane of one host, as `store.stats()` names it

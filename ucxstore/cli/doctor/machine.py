@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ucxstore._native import core
-from ucxstore._ucx import UcxLibrary, load
-from ucxstore.errors import UcxStoreError, UcxUnavailableError
-from ucxstore.grants import utc_text
-from ucxstore.showing import one_line
+from ucxstore.base.errors import UcxStoreError, UcxUnavailableError
+from ucxstore.base.grants import utc_text
+from ucxstore.base.native import core
+from ucxstore.base.showing import one_line
+from ucxstore.base.ucx_library import UcxLibrary, load
 
 # ucx_info opens every device, so it hangs if a driver does.
 _INFO_SECONDS = 20.0

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ucxstore.cli.text import size_text
-from ucxstore.errors import (
+from ucxstore.base.errors import (
     GrantError,
     IntegrityError,
     ReadOnlyServerError,
@@ -19,8 +18,9 @@ from ucxstore.errors import (
     UcxStoreError,
     UnknownOutcomeError,
 )
-from ucxstore.store import UcxStore
-from ucxstore.zarr_compat import cpu
+from ucxstore.base.zarr_compat import cpu
+from ucxstore.cli.common.text import size_text
+from ucxstore.stores.store import UcxStore
 
 _PINGS = 200
 _REPEATS = 5

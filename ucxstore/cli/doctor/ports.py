@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ucxstore.address import HostPort
+from ucxstore.base.address import HostPort
 
 _LISTENING, _CONNECTED = "0A", "01"
 

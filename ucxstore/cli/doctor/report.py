@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ucxstore._ucx import UcxLibrary
+from ucxstore.base.ucx_library import UcxLibrary
+from ucxstore.cli.common.text import printable, size_text
 from ucxstore.cli.doctor.advice import SHARED, Finding
 from ucxstore.cli.doctor.machine import Machine
 from ucxstore.cli.doctor.steps import Outcome, Visit
-from ucxstore.cli.text import printable, size_text
 
 
 def machine_lines(library: UcxLibrary | None, machine: Machine) -> Iterator[str]:

@@ -5,7 +5,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ucxstore.address import HostPort
+from ucxstore.base.address import HostPort
+from ucxstore.base.errors import ConnectError, UcxStoreError
+from ucxstore.base.grants import is_grant
+from ucxstore.base.options import ClientOptions
+from ucxstore.base.showing import one_line
+from ucxstore.cli.common.text import size_text
 from ucxstore.cli.doctor.advice import advise_on_failure
 from ucxstore.cli.doctor.measure import (
     NotMovedError,
@@ -16,16 +21,11 @@ from ucxstore.cli.doctor.measure import (
     speed_text,
 )
 from ucxstore.cli.doctor.ports import Ports, examine_ports
-from ucxstore.cli.text import size_text
 from ucxstore.client.connect import Deadline, Greeting, Resolved, dial, resolve
 from ucxstore.client.connections import Connector
 from ucxstore.client.record import Record
-from ucxstore.errors import ConnectError, UcxStoreError
-from ucxstore.grants import is_grant
-from ucxstore.options import ClientOptions
 from ucxstore.protocol.frames import PROTOCOL_VERSION, Welcome
-from ucxstore.showing import one_line
-from ucxstore.store import UcxStore
+from ucxstore.stores.store import UcxStore
 
 type State = Literal["ok", "failed", "left out", "not reached"]
 

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from functools import partial
 from typing import IO, Any, cast
 
-from ucxstore import logs
-from ucxstore.cli.command import SHORT_SECRET, Status, UsageError, is_short, run
-from ucxstore.cli.parser import Parser, make_parser
+from ucxstore.base import logs
+from ucxstore.cli.common.command import SHORT_SECRET, Status, UsageError, is_short, run
+from ucxstore.cli.common.parser import Parser, make_parser
 from ucxstore.cli.serve import show
 from ucxstore.cli.serve.settings import CONFIG_VARIABLE, OPTIONS, Settings, gather
-from ucxstore.server.command_options import CommandOptions
-from ucxstore.server.described import Described
-from ucxstore.server.log_file import LogFile
-from ucxstore.server.options import ServerOptions
+from ucxstore.server.options.command_options import CommandOptions
+from ucxstore.server.options.described import Described
+from ucxstore.server.options.server_options import ServerOptions
+from ucxstore.server.process.log_file import LogFile
 
 # The log levels without -v, with -v, and with -vv.
 _LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
@@ -57,7 +57,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _serve(command: CommandOptions, options: ServerOptions, settings: Settings) -> None:
     from ucxstore.cli.serve import banner  # neither of them for --help
-    from ucxstore.server.foreground import serve_command
+    from ucxstore.server.process.foreground import serve_command
 
     log = _configure_log(command)
     for line in show.given(settings):

@@ -6,12 +6,13 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ucxstore import __version__, _ucx
-from ucxstore.cli.text import printable, size_text
-from ucxstore.server.command_options import CommandOptions
-from ucxstore.server.listen import is_loopback, resolve
-from ucxstore.server.options import DEFAULT_CACHE, ServerOptions
-from ucxstore.server.sources.locations import Kind, hide_password, parse_location
+from ucxstore import __version__
+from ucxstore.base import ucx_library
+from ucxstore.cli.common.text import printable, size_text
+from ucxstore.server.accepting.listen import is_loopback, resolve
+from ucxstore.server.locations import Kind, hide_password, parse_location
+from ucxstore.server.options.command_options import CommandOptions
+from ucxstore.server.options.server_options import DEFAULT_CACHE, ServerOptions
 
 if TYPE_CHECKING:
     from ucxstore.server import Server
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 def text(options: ServerOptions, command: CommandOptions, server: "Server") -> str:
     """Return the lines, each with a name in front."""
     rows = [
-        ("version", f"ucxstore {__version__}, {_ucx.describe()}"),
+        ("version", f"ucxstore {__version__}, {ucx_library.describe()}"),
         ("process", f"{os.getpid()}, {_count(options.threads, 'thread')}"),
         ("storage", _storage(command.location, options, server)),
         ("clients", _clients(options, command)),

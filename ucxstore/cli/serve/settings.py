@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ucxstore.cli.parser import parse_pairs
-from ucxstore.environment import SERVE_PREFIX, check_variables
-from ucxstore.options import parse_size
-from ucxstore.secret import ENVIRONMENT_FILE, ENVIRONMENT_SECRET, Secret
-from ucxstore.server.command_options import CommandOptions
-from ucxstore.server.described import Described, described
-from ucxstore.server.options import ServerOptions
-from ucxstore.server.sources.locations import hide_password
-from ucxstore.showing import one_line, suggest
+from ucxstore.base.environment import SERVE_PREFIX, check_variables
+from ucxstore.base.options import parse_size
+from ucxstore.base.secret import ENVIRONMENT_FILE, ENVIRONMENT_SECRET, Secret
+from ucxstore.base.showing import one_line, suggest
+from ucxstore.cli.common.parser import parse_pairs
+from ucxstore.server.locations import hide_password
+from ucxstore.server.options.command_options import CommandOptions
+from ucxstore.server.options.described import Described, described
+from ucxstore.server.options.server_options import ServerOptions
 
 # All options, by their names.
 OPTIONS = {each.name: each for of in (CommandOptions, ServerOptions) for each in described(of)}

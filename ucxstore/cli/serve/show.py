@@ -5,12 +5,12 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from ucxstore.address import HostPort
+from ucxstore.base.address import HostPort
+from ucxstore.base.secret import ENVIRONMENT_SECRET
+from ucxstore.base.showing import terminal_width
+from ucxstore.cli.common.text import columns, printable
 from ucxstore.cli.serve.settings import Setting, Settings
-from ucxstore.cli.text import columns, printable
-from ucxstore.secret import ENVIRONMENT_SECRET
-from ucxstore.server.sources.locations import hide_password
-from ucxstore.showing import terminal_width
+from ucxstore.server.locations import hide_password
 
 _HIDDEN = "***"
 

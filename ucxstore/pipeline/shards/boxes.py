@@ -14,11 +14,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from ucxstore.base.zarr_compat import ChunkProjection, Indexer, IntDimIndexer, SliceDimIndexer
 from ucxstore.pipeline.geometry.axes import Grid, find_axes, grid_of
 from ucxstore.pipeline.geometry.costs import MOST_OFFSETS, is_less_in_runs
 from ucxstore.pipeline.geometry.runs import Move, Runs, find_move, runs_of, shifted
-from ucxstore.pipeline.shards.index import Ints, Sharding
-from ucxstore.zarr_compat import ChunkProjection, Indexer, IntDimIndexer, SliceDimIndexer
+from ucxstore.pipeline.indexes.index import Ints, Sharding
 
 type Mask = npt.NDArray[np.bool_]
 

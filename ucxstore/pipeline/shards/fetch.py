@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from contextlib import nullcontext
 
+from ucxstore.base.errors import ShardError
 from ucxstore.client.requests import get
-from ucxstore.errors import ShardError
 from ucxstore.pipeline.access import ChunkAccess
 from ucxstore.pipeline.budget import Claim
-from ucxstore.pipeline.compressors import Bytes
-from ucxstore.pipeline.shards.index import ShardIndex
+from ucxstore.pipeline.codecs.compressors import Bytes
+from ucxstore.pipeline.indexes.index import ShardIndex
 from ucxstore.pipeline.shards.shard import Shard
 
 # How often a shard is read that others replace meanwhile. Each attempt takes two requests, and each

@@ -3,17 +3,17 @@
 from itertools import groupby
 from operator import itemgetter
 
+from ucxstore.base.zarr_compat import NDBuffer, fill_value_or_default
 from ucxstore.client.byte_ranges import NativeRange
 from ucxstore.client.memory import describe
 from ucxstore.client.requests import ANY_SIZE
 from ucxstore.pipeline.batch import Chunk, Group, RunBatch
 from ucxstore.pipeline.geometry.runs import shifted
+from ucxstore.pipeline.indexes.index import Ints, ShardIndex, Sharding
 from ucxstore.pipeline.read_plan import group_bytes
 from ucxstore.pipeline.shards.boxes import Boxes, BoxMoves, PointMoves, Points
-from ucxstore.pipeline.shards.index import Ints, ShardIndex, Sharding
 from ucxstore.pipeline.shards.read_plan import ShardRead
 from ucxstore.pipeline.shards.shard import InnerChunk
-from ucxstore.zarr_compat import NDBuffer, fill_value_or_default
 
 
 class Gathering:

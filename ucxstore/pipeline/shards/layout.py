@@ -6,8 +6,8 @@ import numpy as np
 from zarr.codecs import ShardingCodec
 from zarr.codecs.sharding import SubchunkWriteOrder, _ShardIndex
 
-from ucxstore.pipeline.compressors import Bytes
-from ucxstore.pipeline.shards.index import Ints, Sharding
+from ucxstore.pipeline.codecs.compressors import Bytes
+from ucxstore.pipeline.indexes.index import Ints, Sharding
 
 
 def lay_out(sharding: Sharding, lengths: Ints) -> tuple[Ints, Bytes]:

@@ -8,15 +8,15 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from ucxstore.base.zarr_compat import NDBuffer
 from ucxstore.client.memory import Layout, describe
-from ucxstore.pipeline.compressors import Bytes
+from ucxstore.pipeline.codecs.compressors import Bytes
+from ucxstore.pipeline.indexes.index import Ints, Sharding
 from ucxstore.pipeline.merge import Merger
 from ucxstore.pipeline.shards.boxes import Boxes, Points, points_of
-from ucxstore.pipeline.shards.index import Ints, Sharding
 from ucxstore.pipeline.shards.layout import lay_out
 from ucxstore.pipeline.shards.shard import InnerChunk, view_of
 from ucxstore.pipeline.shards.write_plan import ShardWrite
-from ucxstore.zarr_compat import NDBuffer
 
 type Made = list[tuple[int, Bytes | None]]
 """Numbers of inner chunks, and the bytes to store; ``None`` if nothing is stored."""

@@ -12,15 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ucxstore.client.memory import may_receive
-from ucxstore.pipeline.batch import NOT_HOST, NOT_PLAIN, Batch, Plan
-from ucxstore.pipeline.classify import Sharded
-from ucxstore.pipeline.geometry.axes import Grid, grid_of
-from ucxstore.pipeline.geometry.runs import Move
-from ucxstore.pipeline.shards.boxes import Boxes, BoxMoves, PointMoves, Points, find_inner_chunks
-from ucxstore.pipeline.shards.index import IndexForm, Ints, Sharding
-from ucxstore.pipeline.shards.shard import Shard, basic_key, is_view, shards_of, view_of
-from ucxstore.zarr_compat import (
+from ucxstore.base.zarr_compat import (
     ArraySpec,
     ChunkGrid,
     Indexer,
@@ -28,6 +20,14 @@ from ucxstore.zarr_compat import (
     OrthogonalIndexer,
     get_indexer,
 )
+from ucxstore.client.memory import may_receive
+from ucxstore.pipeline.batch import NOT_HOST, NOT_PLAIN, Batch, Plan
+from ucxstore.pipeline.classify import Sharded
+from ucxstore.pipeline.geometry.axes import Grid, grid_of
+from ucxstore.pipeline.geometry.runs import Move
+from ucxstore.pipeline.indexes.index import IndexForm, Ints, Sharding
+from ucxstore.pipeline.shards.boxes import Boxes, BoxMoves, PointMoves, Points, find_inner_chunks
+from ucxstore.pipeline.shards.shard import Shard, basic_key, is_view, shards_of, view_of
 
 # How many selections an array keeps, and of how many inner chunks each, at the most: 2 MB in all.
 _KNOWN = 256

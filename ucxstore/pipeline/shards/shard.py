@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy.typing as npt
 from zarr.storage import StorePath
 
+from ucxstore.base.zarr_compat import ArraySpec
 from ucxstore.pipeline.batch import Batch, Chunk
 from ucxstore.pipeline.classify import Sharded
-from ucxstore.pipeline.shards.index import MISSING, Ints, ShardIndex, Sharding
-from ucxstore.zarr_compat import ArraySpec
+from ucxstore.pipeline.indexes.index import MISSING, Ints, ShardIndex, Sharding
 
 
 class InnerChunk(NamedTuple):

@@ -7,7 +7,7 @@ from ucxstore.client.requests import delete, get, set_parts
 from ucxstore.pipeline.access import ChunkAccess
 from ucxstore.pipeline.batch import Batch, Group, split_ranges
 from ucxstore.pipeline.budget import Claim
-from ucxstore.pipeline.compressors import Bytes
+from ucxstore.pipeline.codecs.compressors import Bytes
 from ucxstore.pipeline.scheduler import Scheduler
 from ucxstore.pipeline.shards.fetch import ATTEMPTS, fetch_indexes, replaced_too_often
 from ucxstore.pipeline.shards.gather import held_ranges

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ucxstore.base.zarr_compat import ChunkGrid, get_indexer
 from ucxstore.client.memory import is_plain
 from ucxstore.pipeline.batch import NOT_HOST, NOT_PLAIN, Batch, Plan
 from ucxstore.pipeline.classify import Sharded
 from ucxstore.pipeline.geometry.costs import are_short
+from ucxstore.pipeline.indexes.index import Ints, Sharding
 from ucxstore.pipeline.shards.boxes import Boxes, find_inner_chunks
-from ucxstore.pipeline.shards.index import Ints, Sharding
 from ucxstore.pipeline.shards.shard import Shard, basic_key, is_view, shards_of, view_of
 from ucxstore.pipeline.write_plan import GROUP_BYTES
-from ucxstore.zarr_compat import ChunkGrid, get_indexer
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""Several servers of one source: a pure state machine, and what carries it out."""
+"""Several servers of one source: the machine of a member, its events and its messages. No I/O."""

@@ -3,8 +3,8 @@
 import json
 from dataclasses import asdict, dataclass
 
-from ucxstore.errors import ProtocolError
-from ucxstore.foreign import Fields
+from ucxstore.base.errors import ProtocolError
+from ucxstore.base.foreign import Fields
 
 _MAX_CARD_BYTES = 64 * 1024
 _MAX_PORT = 65_535

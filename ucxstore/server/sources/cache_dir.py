@@ -2,9 +2,9 @@
 
 import os
 
-from ucxstore._native import core
+from ucxstore.base.native import core
+from ucxstore.base.showing import one_line
 from ucxstore.server.sources.own_directory import OwnDirectory
-from ucxstore.showing import one_line
 
 _LOCK = "ucxstore-cache.lock"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 
-from ucxstore.errors import StorageError
+from ucxstore.base.errors import StorageError
 from ucxstore.server.sources.source import Source
 
 # A signal that the system hands to another thread does not wake the one that waits.

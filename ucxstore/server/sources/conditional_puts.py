@@ -12,7 +12,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import AzureStore, GCSStore, MemoryStore, ObjectStore, S3Store
 
-from ucxstore import logs
+from ucxstore.base import logs
 from ucxstore.server.sources import object_errors
 from ucxstore.server.sources.doubts import MISSING, Doubts
 from ucxstore.server.sources.source import AbandonedError, Memory, NotSentError, UnknownEndError

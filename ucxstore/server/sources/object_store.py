@@ -23,10 +23,11 @@ from obstore.store import (
     S3Store,
 )
 
-from ucxstore import logs
-from ucxstore.keys import RESERVED_FOLDER, is_reserved
-from ucxstore.object_urls import open_object_store
-from ucxstore.server.options import DEFAULT_SOURCE_TIMEOUT
+from ucxstore.base import logs
+from ucxstore.base.keys import RESERVED_FOLDER, is_reserved
+from ucxstore.base.object_urls import open_object_store
+from ucxstore.server.locations import hide_password
+from ucxstore.server.options.server_options import DEFAULT_SOURCE_TIMEOUT
 from ucxstore.server.sources import object_errors
 from ucxstore.server.sources.conditional_puts import (
     ConditionalPuts,
@@ -34,7 +35,6 @@ from ucxstore.server.sources.conditional_puts import (
     heeds_conditions,
 )
 from ucxstore.server.sources.doubts import Doubts
-from ucxstore.server.sources.locations import hide_password
 from ucxstore.server.sources.source import (
     ChangedError,
     Found,

@@ -4,7 +4,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from ucxstore.showing import one_line
+from ucxstore.base.showing import one_line
 
 
 class OwnDirectory:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ucxstore.keys import find_problem
+from ucxstore.base.keys import find_problem
 
 if TYPE_CHECKING:
     from ucxstore.server.sources.doubts import Doubts

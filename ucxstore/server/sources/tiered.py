@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from ucxstore import logs
+from ucxstore.base import logs
 from ucxstore.server.sources.cache_dir import CacheDirectory
 from ucxstore.server.sources.source import (
     ChangedError,

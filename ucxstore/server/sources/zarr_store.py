@@ -8,8 +8,9 @@ from weakref import WeakValueDictionary
 
 from zarr.abc.store import Store
 
-from ucxstore.keys import RESERVED_FOLDER, is_reserved
-from ucxstore.server.options import DEFAULT_SOURCE_TIMEOUT
+from ucxstore.base.keys import RESERVED_FOLDER, is_reserved
+from ucxstore.base.zarr_compat import cpu
+from ucxstore.server.options.server_options import DEFAULT_SOURCE_TIMEOUT
 from ucxstore.server.sources.doubts import Doubts
 from ucxstore.server.sources.source import (
     Found,
@@ -25,7 +26,6 @@ from ucxstore.server.sources.source import (
     parent_of,
     unheard,
 )
-from ucxstore.zarr_compat import cpu
 
 # Keys that are deleted after each listing.
 _MOST_KEYS = 10_000

@@ -1,0 +1,1 @@
+"""What all other packages use: errors, options, addresses, keys, secrets, logs. No I/O of ours."""

@@ -1,0 +1,308 @@
+"""`progress`: a bar for reads and writes through zarr, for those who ask for one.
+
+The pipeline looks at `active` once an operation. While it is empty, nothing else happens. While a
+block of `progress` is open, operations are done in parts, and the bar moves after each.
+"""
+
+import importlib
+import math
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from ucxstore.base import logs, process
+from ucxstore.base.showing import size_text
+
+type BarName = Literal["auto", "rich", "tqdm"]
+
+# A part has at least so many bytes, so that the way of its chunks matters more than its start, ...
+_PART_BYTES = 32 << 20
+# ... and there are at most so many parts of an operation.
+_MOST_PARTS = 100
+
+_REFRESH_SECONDS = 0.1
+
+
+class _Bar(Protocol):
+    def update(self, moved: int, planned: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Meter:
+    """The bytes that were moved of those that were planned, while a block of `progress` is open.
+
+    Attributes
+    ----------
+    planned, moved : int
+        Bytes of the values in the user's arrays, whatever their chunks take.
+    """
+
+    def __init__(self, bar: _Bar) -> None:
+        self.planned = 0
+        self.moved = 0
+        self._bar: _Bar | None = bar
+        self._lock = process.lock()
+
+    def __repr__(self) -> str:
+        return f"Meter({size_text(self.moved)} of {size_text(self.planned)})"
+
+    def add(self, *, planned: int = 0, moved: int = 0) -> None:
+        """Count bytes, on any thread. A bar that fails does not fail what is counted."""
+        with self._lock:
+            self.planned += planned
+            self.moved += moved
+            bar = self._bar
+            if bar is None:  # another thread goes on after the block, or the bar has failed
+                return
+            try:
+                bar.update(self.moved, self.planned)
+            except Exception as error:
+                logs.root.warning("the progress bar has failed, and is left out: %r", error)
+                self._bar = None
+                with suppress(Exception):
+                    bar.close()
+
+    def close(self) -> None:
+        """End the bar. A second call does nothing."""
+        with self._lock:
+            bar, self._bar = self._bar, None
+            if bar is None:
+                return
+            try:
+                bar.close()
+            except Exception as error:
+                logs.root.warning("the progress bar has failed: %r", error)
+
+
+# The open blocks of this process.
+active: tuple[Meter, ...] = ()
+_lock = process.lock()
+
+
+def progress(description: str = "zarr", *, bar: BarName = "auto") -> AbstractContextManager[Meter]:
+    """Show a progress bar for what zarr reads from, and writes to, stores of ours.
+
+    It counts the bytes of all arrays that are read or written within the block, on any thread of
+    this process. Operations are done in parts of 32 MiB and more, one after the other, so that the
+    bar moves: that costs a little speed. An operation counts as planned when it begins. If the
+    block is left by an exception, the bar stays where it is.
+
+    Parameters
+    ----------
+    description : str
+        What stands before the bar.
+    bar : {"auto", "rich", "tqdm"}
+        Who draws it. ``"auto"`` takes what is installed: rich in a terminal, and tqdm in a notebook
+        or where there is no rich.
+
+    Returns
+    -------
+    context manager
+        It gives a `Meter`, with the bytes that are `planned` and `moved`.
+
+    Raises
+    ------
+    ImportError
+        If neither rich nor tqdm is installed, or not the one that was asked for.
+    TypeError
+        If `description` is no text, such as a store: all stores are counted.
+    ValueError
+        If `bar` is none of the names.
+
+    Examples
+    --------
+    >>> with ucxstore.progress():  # doctest: +SKIP
+    ...     values = z[...]
+    """
+    check_description(description)
+    return _progress(description, bar)
+
+
+def check_description(value: object) -> None:
+    """Raise ``TypeError`` if `value` does not say what stands before a bar."""
+    if not isinstance(value, str):
+        raise TypeError(
+            f"description: a text that stands before the bar is needed, not {value!r}; progress "
+            "counts what goes to and from all stores within its block: with ucxstore.progress():"
+        )
+
+
+@contextmanager
+def _progress(description: str, bar: BarName) -> Iterator[Meter]:
+    meter = Meter(open_bar(description, bar))
+    _change(lambda meters: (*meters, meter))
+    try:
+        yield meter
+    finally:
+        _change(lambda meters: tuple(one for one in meters if one is not meter))
+        meter.close()
+
+
+def _change(change: Callable[[tuple[Meter, ...]], tuple[Meter, ...]]) -> None:
+    global active
+    with _lock:
+        active = change(active)
+
+
+def _forget_all() -> None:
+    """In a forked child, the bars are the parent's."""
+    global active
+    active = ()
+
+
+process.in_child(_forget_all)
+
+
+# ---- what the pipeline uses ----
+
+
+async def in_parts[C: Sequence[Any], R](
+    move: Callable[[Sequence[C]], Awaitable[R]], chunks: Iterable[C]
+) -> list[R]:
+    """Move chunks in parts, and count them.
+
+    Parameters
+    ----------
+    move : callable
+        Reads or writes some of the chunks.
+    chunks : iterable of tuple
+        As zarr passes them: the second is a chunk's spec, the third its selection.
+
+    Returns
+    -------
+    list
+        What `move` returned, for each part.
+    """
+    meters = active
+    many = list(chunks)
+    sizes = [_selected_bytes(spec, selection) for _, spec, selection, *_ in many]
+    total = sum(sizes)
+    for meter in meters:
+        meter.add(planned=total)
+    results = []
+    for begin, end in _parts(sizes, max(_PART_BYTES, -(-total // _MOST_PARTS))):
+        results.append(await move(many[begin:end]))
+        for meter in meters:
+            meter.add(moved=sum(sizes[begin:end]))
+    return results
+
+
+def _parts(sizes: Sequence[int], least: int) -> Iterator[tuple[int, int]]:
+    """Yield the bounds of parts that have at least so many bytes, but for the last one."""
+    begin = held = 0
+    for position, size in enumerate(sizes):
+        held += size
+        if held >= least:
+            yield begin, position + 1
+            begin, held = position + 1, 0
+    if begin < len(sizes) or not sizes:
+        yield begin, len(sizes)
+
+
+def _selected_bytes(spec: Any, selection: Any) -> int:
+    """Return the bytes of what is selected in a chunk; of objects, what their references take."""
+    parts = selection if isinstance(selection, tuple) else (selection,)
+    count, axis = 1, 0
+    arrays: list[tuple[int, ...]] = []
+    for part in parts:
+        if part is Ellipsis:
+            axis = len(spec.shape) - (len(parts) - parts.index(part) - 1)
+            continue
+        if isinstance(part, slice):
+            count *= len(range(*part.indices(spec.shape[axis])))
+        elif isinstance(part, np.ndarray):
+            is_mask = part.dtype == np.bool_
+            arrays.append((int(np.count_nonzero(part)),) if is_mask else part.shape)
+        axis += 1
+    count *= math.prod(spec.shape[axis:]) * math.prod(np.broadcast_shapes(*arrays))
+    itemsize: int = spec.dtype.to_native_dtype().itemsize
+    return int(count) * itemsize
+
+
+# ---- bars ----
+
+
+def open_bar(description: str, name: BarName = "auto") -> _Bar:
+    """Return a bar of a library that is installed; see `progress`."""
+    makers: dict[str, Callable[[str], _Bar]] = {"rich": _RichBar, "tqdm": _TqdmBar}
+    if name == "auto":
+        names = ["tqdm", "rich"] if _in_notebook() else ["rich", "tqdm"]
+    elif name in makers:
+        names = [name]
+    else:
+        raise ValueError(f'bar: {name!r} is not "auto", "rich" or "tqdm"')
+    for one in names:
+        try:
+            return makers[one](description)
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] != one:
+                raise
+    raise ImportError(
+        f'progress needs {" or ".join(names)}: pip install "ucxstore[tools]"', name=names[0]
+    )
+
+
+def _in_notebook() -> bool:
+    shell = sys.modules.get("IPython")
+    return shell is not None and hasattr(shell.get_ipython(), "kernel")
+
+
+class _RichBar:
+    def __init__(self, description: str) -> None:
+        console = importlib.import_module("rich.console")
+        rich = importlib.import_module("rich.progress")
+        from rich.markup import escape
+
+        self._progress = rich.Progress(
+            rich.TextColumn("{task.description}"),
+            rich.BarColumn(),
+            rich.TaskProgressColumn(),
+            rich.DownloadColumn(),
+            rich.TransferSpeedColumn(),
+            rich.TimeRemainingColumn(),
+            console=console.Console(stderr=True),
+            # Else rich takes what is printed to the terminal, also on its way to a file.
+            redirect_stdout=sys.stdout.isatty(),
+        )
+        self._progress.start()
+        self._task = self._progress.add_task(escape(description), total=None)
+
+    def update(self, moved: int, planned: int) -> None:
+        self._progress.update(self._task, completed=moved, total=planned)
+
+    def close(self) -> None:
+        self._progress.stop()
+
+
+class _TqdmBar:
+    def __init__(self, description: str) -> None:
+        self._make = partial(
+            importlib.import_module("tqdm.auto").tqdm,
+            desc=description,
+            unit="B",
+            unit_scale=True,
+            file=sys.stderr,
+            mininterval=_REFRESH_SECONDS,
+        )
+        # Made with the first bytes: one of a notebook that begins without a total does not move.
+        self._bar: Any = None
+
+    def update(self, moved: int, planned: int) -> None:
+        if self._bar is None:
+            if not planned:
+                return
+            self._bar = self._make(total=planned)
+        if self._bar.total != planned:
+            self._bar.total = planned
+            if hasattr(self._bar, "container"):  # a notebook's, whose widget has a total of its own
+                self._bar.container.children[1].max = planned
+        self._bar.update(moved - self._bar.n)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()

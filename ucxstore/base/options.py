@@ -1,0 +1,334 @@
+"""Check and normalise the options of clients, and those that servers share with them."""
+
+import operator
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol, Self, cast, get_args, runtime_checkable
+
+from ucxstore.base.environment import check_variables
+from ucxstore.base.secret import Secret
+
+type Progress = Literal["blocking", "polling"]
+type Local = Literal["auto", "ucx", "off"]
+type Map = bool | Literal["auto"]
+type UcxValue = str | int | bool
+type UcxOptions = tuple[tuple[str, str], ...]
+
+# Seconds. The longest time that a request may go without progress, and that connecting may take.
+DEFAULT_TIMEOUT = 30.0
+DEFAULT_CONNECT_TIMEOUT = 30.0
+
+# Bytes. Room for some hundred chunks of usual sizes, and little of a machine's memory.
+DEFAULT_BUFFER_BUDGET = 256 << 20
+
+# Seconds in a year: deadlines stay far from where 64-bit nanoseconds overflow.
+MAX_TIMEOUT = 366 * 24 * 3600.0
+
+_UCX_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
+
+
+_UNITS = {
+    "": 1,
+    "B": 1,
+    **{f"{prefix}B": 1000**power for power, prefix in enumerate("kMGT", 1)},
+    **{f"{prefix}iB": 1024**power for power, prefix in enumerate("KMGT", 1)},
+    "KB": 1000,
+}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
+
+# Nobody means so few bytes who writes a number alone.
+_LEAST_BARE_BYTES = 64 << 10
+
+# Above any memory, and far from where 64-bit sums overflow.
+_MOST_BYTES = 1 << 50
+
+
+@runtime_checkable
+class Reachable(Protocol):
+    """A server that this process has started: a `Server` or a `ServerProcess`."""
+
+    def _reached_by(self) -> tuple[str, Secret | None]:
+        """Return the address that clients reach it by, and the secret that it has now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UcxConfig:
+    """The settings of UCX. Equal ones can share a context and its progress thread.
+
+    Parameters
+    ----------
+    progress : {"blocking", "polling"}
+        Whether the progress thread sleeps when nothing happens, or polls (for machines with cores
+        to spare).
+    options : tuple of (str, str)
+        UCX options by name without ``UCX_``, sorted. `of` makes it from a mapping.
+    """
+
+    progress: Progress = "blocking"
+    options: UcxOptions = ()
+
+    @classmethod
+    def of(cls, progress: str = "blocking", options: Mapping[str, UcxValue] | None = None) -> Self:
+        """Check and normalise what a user gave as ``progress=`` and ``ucx=``."""
+        return cls(progress=check_progress(progress), options=normalize_ucx(options))
+
+    @property
+    def polling(self) -> bool:
+        """Whether the progress thread polls."""
+        return self.progress == "polling"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientOptions:
+    """The options of a store, beside its address.
+
+    Parameters
+    ----------
+    timeout : float
+        Seconds that a request may go without progress.
+    connect_timeout : float
+        Seconds that connecting may take in all, the handshake included. The server's host must
+        answer within 5 of them.
+    ucx : UcxConfig
+        The settings of UCX.
+    secret : Secret or None
+        What both sides must know.
+    select_pipeline : bool or None
+        Whether to select our codec pipeline for zarr: see `ucxstore.pipeline.selection`.
+    strict : bool
+        Whether no chunk may leave the short path.
+    buffer_budget : int
+        Bytes that may be in buffers of the store at once: see `UcxStore`.
+    local : {"auto", "ucx", "off"}
+        How to reach servers of the same host: see `UcxStore`.
+    map : {"auto", True, False}
+        Whether values are mapped into results: see `UcxStore`.
+    integrity : bool or None
+        Whether what goes over UCX has checksums: see `UcxStore`.
+    encrypt : bool or None
+        Whether what goes over UCX is encrypted: see `UcxStore`.
+    """
+
+    timeout: float = DEFAULT_TIMEOUT
+    connect_timeout: float = DEFAULT_CONNECT_TIMEOUT
+    ucx: UcxConfig = UcxConfig()
+    secret: Secret | None = None
+    select_pipeline: bool | None = None
+    strict: bool = False
+    buffer_budget: int = DEFAULT_BUFFER_BUDGET
+    local: Local = "auto"
+    map: Map = "auto"
+    integrity: bool | None = None
+    encrypt: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.encrypt and self.secret is None:
+            raise ValueError("encrypt: it needs a secret, which the keys are made from")
+        check_timeout("timeout", self.timeout)
+        check_timeout("connect_timeout", self.connect_timeout)
+        object.__setattr__(self, "buffer_budget", check_buffer_budget(self.buffer_budget))
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        timeout: float = DEFAULT_TIMEOUT,
+        connect_timeout: float = DEFAULT_CONNECT_TIMEOUT,
+        progress: str = "blocking",
+        ucx: Mapping[str, UcxValue] | None = None,
+        secret: str | bytes | Secret | None = None,
+        select_pipeline: bool | None = None,
+        strict: bool = False,
+        buffer_budget: int | str = DEFAULT_BUFFER_BUDGET,
+        local: str | None = None,
+        map: Map = "auto",
+        integrity: bool | None = None,
+        encrypt: bool | None = None,
+    ) -> Self:
+        """Check and normalise what a user gave.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If an option is not usable; the message starts with its name. Also if the environment
+            has a variable that begins with ``UCXSTORE_``, and is none of ours.
+        """
+        check_variables(os.environ)
+        return cls(
+            timeout=check_timeout("timeout", timeout),
+            connect_timeout=check_timeout("connect_timeout", connect_timeout),
+            ucx=UcxConfig.of(progress, ucx),
+            secret=Secret.of(secret),
+            select_pipeline=select_pipeline,
+            strict=strict,
+            buffer_budget=check_buffer_budget(buffer_budget),
+            local=check_local(local),
+            map=check_map(map),
+            integrity=check_integrity(integrity),
+            encrypt=check_encrypt(encrypt),
+        )
+
+
+def check_timeout(name: str, value: float) -> float:
+    """Return `value` as a float if it is a time to wait, in seconds."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name}: a number of seconds is needed, not {value!r}")
+    if not 0 < value <= MAX_TIMEOUT:  # which NaN fails, too
+        raise ValueError(f"{name}: {value!r} is not between 0 and {MAX_TIMEOUT:.0f} seconds")
+    return float(value)
+
+
+def check_buffer_budget(value: int | str) -> int:
+    """Return `value` as a number of bytes."""
+    size = parse_size("buffer_budget", value)
+    if size < 1:
+        raise ValueError(f"buffer_budget: {value!r} is less than a byte")
+    return size
+
+
+def check_nbytes(value: int | str) -> int:
+    """Return `value` as the size of a value: any, since whether there is memory for it tells."""
+    if isinstance(value, str):
+        return parse_size("nbytes", value)
+    size = _whole("nbytes", value)
+    if size < 0:
+        raise ValueError(f"nbytes: {value!r} is not a size of a value")
+    return size
+
+
+def parse_size(name: str, value: int | str) -> int:
+    """Parse a number of bytes, given as a number or as text.
+
+    Parameters
+    ----------
+    name : str
+        The option's, for messages.
+    value : int or str
+        Such as ``4294967296``, ``"4GiB"``, ``"512 MB"``; kB, MB, GB and TB are powers of 1000, KiB,
+        MiB, GiB and TiB of 1024. Text without a unit that is less than 64 KiB is refused, unless it
+        is 0: the unit was forgotten.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If it is not a size.
+    """
+    if isinstance(value, str):
+        match = _SIZE.fullmatch(value.strip())
+        if match is None or match[2] not in _UNITS:
+            raise ValueError(f"{name}: {value!r} is not a size such as '4GiB' or '512MB'")
+        size = int(float(match[1]) * _UNITS[match[2]])
+        if not match[2] and 0 < size < _LEAST_BARE_BYTES:
+            raise ValueError(
+                f"{name}: {value!r} has no unit, and so is {size} bytes; did you mean "
+                f"'{match[1]}GiB'? (Else write '{match[1]}B'.)"
+            )
+    else:
+        size = _whole(name, value)
+    if not 0 <= size <= _MOST_BYTES:
+        raise ValueError(f"{name}: {value!r} is not between 0 and {_MOST_BYTES} bytes")
+    return size
+
+
+def _whole(name: str, value: object) -> int:
+    """Return `value` as an integer; numpy has some of its own."""
+    try:
+        if not isinstance(value, bool):
+            return operator.index(value)  # type: ignore[arg-type]  # it tells
+    except TypeError:
+        pass
+    raise TypeError(
+        f"{name}: a number of bytes is needed, or a text such as '256MiB', not {value!r}"
+    )
+
+
+def check_local(value: str | None) -> Local:
+    """Return `value` if it is a way to reach servers of the same host; ``None`` is the default.
+
+    The default is that of ``UCXSTORE_LOCAL`` in the environment, else ``"auto"``.
+    """
+    name = "local" if value is not None else "UCXSTORE_LOCAL"
+    way = value if value is not None else os.environ.get(name) or "auto"
+    choices = get_args(Local.__value__)
+    if way not in choices:
+        raise ValueError(f"{name}: {way!r} is neither {' nor '.join(map(repr, choices))}")
+    return cast(Local, way)
+
+
+def check_map(value: object) -> Map:
+    """Return `value` if it says whether values are mapped in place of being copied."""
+    if value is True or value is False or value == "auto":
+        return value
+    raise ValueError(f"map: {value!r} is neither True, nor False, nor 'auto'")
+
+
+def check_integrity(value: object) -> bool | None:
+    """Return `value` if it says whether there are checksums."""
+    if value is None or isinstance(value, bool):
+        return value
+    raise ValueError(f"integrity: {value!r} is neither True, nor False, nor None")
+
+
+def check_encrypt(value: object) -> bool | None:
+    """Return `value` if it says whether what goes over UCX is encrypted."""
+    if value is None or isinstance(value, bool):
+        return value
+    raise ValueError(f"encrypt: {value!r} is neither True, nor False, nor None")
+
+
+def check_map_files(value: object) -> bool:
+    """Return `value` if it says whether files may be mapped."""
+    if isinstance(value, bool):
+        return value
+    raise ValueError(f"map_files: {value!r} is neither True nor False")
+
+
+def check_progress(value: str) -> Progress:
+    """Return `value` if it is a mode of the progress thread."""
+    choices = get_args(Progress.__value__)
+    if value not in choices:
+        raise ValueError(f"progress: {value!r} is neither {' nor '.join(map(repr, choices))}")
+    return cast(Progress, value)
+
+
+def normalize_ucx(options: Mapping[str, UcxValue] | None) -> UcxOptions:
+    """Normalise UCX options to sorted pairs of strings.
+
+    Parameters
+    ----------
+    options : mapping or None
+        By UCX's names, with ``UCX_`` or without; booleans become ``y`` and ``n``.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a name or a value is not valid, or an option is given twice.
+    """
+    if options is None:
+        return ()
+    if not isinstance(options, Mapping):
+        raise TypeError(f"ucx: a mapping of UCX options is needed, not {options!r}")
+    normal: dict[str, str] = {}
+    for given, value in options.items():
+        name = str(given).upper().removeprefix("UCX_")
+        if not _UCX_NAME.fullmatch(name):
+            raise ValueError(f"ucx: {given!r} is not the name of a UCX option")
+        if name in normal:
+            raise ValueError(f"ucx: {name} is given twice")
+        normal[name] = _ucx_value(name, value)
+    return tuple(sorted(normal.items()))
+
+
+def _ucx_value(name: str, value: UcxValue) -> str:
+    if isinstance(value, bool):
+        return "y" if value else "n"
+    if isinstance(value, int):
+        return str(value)
+    if not isinstance(value, str):
+        raise TypeError(f"ucx: {name} takes a str, int or bool, not {value!r}")
+    if not value.isprintable():
+        raise ValueError(f"ucx: {name} has unprintable characters in its value, {value!r}")
+    return value

@@ -1,0 +1,65 @@
+"""What the commands of operators share: a request to one server, and its refusal as a failure."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+from ucxstore.cli.common.command import CommandError, UsageError, add_client_options, parse_address
+from ucxstore.cli.common.parser import Parser, make_parser
+
+if TYPE_CHECKING:
+    from ucxstore.base.foreign import Fields
+    from ucxstore.stores.values import Values
+
+
+def make_operator_parser(name: str, what: str, address: str = "ucx://host:port") -> Parser:
+    """Make the parser of a command that operates a server.
+
+    Parameters
+    ----------
+    name : str
+    what : str
+        What the command does.
+    address : str
+        What its address may be.
+    """
+    parser = make_parser(
+        name,
+        f"{what} For who has the server's secret; without one, for the server's own user; and for "
+        "who has an operator's grant ('ucxstore grant --operator').",
+    )
+    parser.add_argument("address", metavar="ADDRESS", help=address)
+    return parser
+
+
+def add_last_options(parser: Parser) -> None:
+    """Add the options that all these commands have, after their own."""
+    add_client_options(parser)
+
+
+def check_address(arguments: argparse.Namespace, *, prefix: bool = False) -> None:
+    """Refuse an address of several servers, and one of a prefix unless that is meant.
+
+    Raises
+    ------
+    UsageError
+        If the command does not take the address.
+    """
+    address = parse_address(arguments.address)
+    if len(address.servers) > 1:
+        raise UsageError(f"{arguments.address}: several servers; ask each by its own address")
+    if address.prefix and not prefix:
+        raise UsageError(f"{arguments.address}: a server is needed, without a prefix")
+
+
+async def operate(values: "Values", **what: object) -> "Fields":
+    """Ask the server; return what it answers.
+
+    Raises
+    ------
+    CommandError
+        If it refuses.
+    """
+    answer = await values.operate(**what)
+    if "refused" in answer.plain:
+        raise CommandError(f"{values}: {answer.text('refused')}")
+    return answer

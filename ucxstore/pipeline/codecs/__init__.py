@@ -1,0 +1,1 @@
+"""Codecs of a chunk: which there are, and where they read and write."""

@@ -1,0 +1,1 @@
+"""Indexes of shards, and their cache."""

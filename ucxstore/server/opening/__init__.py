@@ -1,0 +1,1 @@
+"""Open what a location names: memory, a directory, or a source behind a cache."""

@@ -1,0 +1,281 @@
+"""Open the storage of a server: memory, a directory, or a source behind a cache."""
+
+import math
+import os
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ucxstore.base.native import core
+from ucxstore.server.locations import LOCATIONS, Kind, hide_password, parse_location
+from ucxstore.server.opening.directories import check_directory
+from ucxstore.server.opening.memory import open_memory
+from ucxstore.server.options.available import default_memory
+from ucxstore.server.options.server_options import (
+    DEFAULT_BLOCK_SIZE,
+    DEFAULT_CACHE,
+    DEFAULT_DURABILITY,
+    DEFAULT_SOURCE_TIMEOUT,
+    DEFAULT_WRITE_BUDGET,
+    ServerOptions,
+)
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+    from zarr.abc.store import Store
+
+    from ucxstore.server.source_thread.carrier import Carrier
+    from ucxstore.server.sources.source import Source
+
+type NativeStorage = core.MemoryStorage | core.DirectoryStorage
+type Storage = str | os.PathLike[str] | NativeStorage | ObjectStore | Store
+
+# Ends the text of a refusal.
+_MORE_MEMORY = "; delete values, or start the server with more (--memory, Server(memory=...))"
+
+_CHOICE = f"{LOCATIONS}; or an object store of obstore's, or a store of zarr's"
+
+
+def _nothing() -> None:
+    """Leave a storage that others need not wait for."""
+
+
+class Opened(NamedTuple):
+    """The storage of a server.
+
+    Parameters
+    ----------
+    storage : core.MemoryStorage, core.DirectoryStorage or core.CachedSource
+    carrier : Carrier or None
+        For a source, the thread behind it, which the caller closes.
+    leave : callable
+        Leaves the storage to other servers, once nothing is served any more.
+    """
+
+    storage: "NativeStorage | core.CachedSource"
+    carrier: "Carrier | None" = None
+    leave: Callable[[], None] = _nothing
+
+
+def open_storage(storage: Storage, options: ServerOptions) -> Opened:
+    """Open the storage of a server.
+
+    Parameters
+    ----------
+    storage
+        As `Server` takes it.
+    options : ServerOptions
+
+    Raises
+    ------
+    ValueError, TypeError
+        If it cannot be served; the message starts with "storage", or an option's name.
+    OSError
+        If a directory is missing, or cannot be made or used.
+    StorageError
+        If an object store does not answer as it should.
+    """
+    if options.read_only and _is_memory(storage) and not options.has_scratch:
+        raise ValueError(
+            "read_only: the memory of a new server is empty, and would stay so; serve a directory "
+            "or an object store, or offer scratch space in it (--scratch memory://)"
+        )
+    if options.memory is not None and not _is_memory(storage):
+        raise ValueError("memory: only memory:// has this limit")
+    if options.when_full is not None and not _is_memory(storage):
+        raise ValueError("when_full: only memory:// has this option")
+    if options.durability is not None and not _is_directory(storage):
+        raise ValueError("durability: only a directory that the server opens has it")
+    if options.create and not _is_directory(storage):
+        raise ValueError("create: only a directory can be made")
+    if _is_native(storage):
+        options.refuse_source_options()
+        return _open_native(storage, options)
+    return _open_cached(storage, options)
+
+
+def _open_cached(storage: Any, options: ServerOptions) -> Opened:
+    # Not for memory and directories, whose servers start in half the time without these.
+    from ucxstore.server.source_thread.carrier import Carrier
+    from ucxstore.server.source_thread.membership import Membership
+    from ucxstore.server.sources.cache_dir import CacheDirectory
+    from ucxstore.server.sources.checking import check_source
+    from ucxstore.server.sources.tiered import TieredSource
+
+    timeout = _or(options.source_timeout, DEFAULT_SOURCE_TIMEOUT)
+    freshness = None if options.freshness == math.inf else options.freshness
+    source = _open_source(storage, options, timeout)
+    if options.check:
+        check_source(source, timeout)
+    with ExitStack() as on_failure:
+        if options.cache_dir is not None:
+            directory = CacheDirectory(options.cache_dir, options.cache_dir_size or 0)
+            on_failure.callback(directory.close)
+            source = TieredSource(source, directory, freshness, timeout)
+        cached = core.CachedSource(
+            _or(options.cache, DEFAULT_CACHE),
+            _or(options.block_size, DEFAULT_BLOCK_SIZE) if source.has_parts else 0,
+            freshness,
+            _or(options.write_budget, DEFAULT_WRITE_BUDGET),
+            visible=options.local,
+        )
+        members = Membership(
+            source,
+            cached,
+            shared=not options.read_only and _may_be_written_elsewhere(storage),
+            asks=options.freshness is not None,
+            patience=timeout,
+            refuses=_refuses(storage),
+        )
+        carrier = Carrier(cached, source, timeout, members)
+        on_failure.pop_all()  # the carrier closes it
+    return Opened(cached, carrier)
+
+
+def is_shared(storage: Storage) -> bool:
+    """Tell whether other servers can serve the same values, judged by the kind of storage.
+
+    Parameters
+    ----------
+    storage
+        As `Server` takes it.
+    """
+    if isinstance(storage, str | bytes | os.PathLike):
+        kind, _ = parse_location("storage", storage)
+        return kind is Kind.OBJECTS
+    if "obstore.store" in sys.modules:
+        from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
+
+        return isinstance(storage, AzureStore | GCSStore | HTTPStore | S3Store)
+    return False
+
+
+def open_scratch(
+    storage: NativeStorage | core.CachedSource, options: ServerOptions
+) -> core.Spaces | None:
+    """Return the scratch spaces of a server; ``None`` if it offers none.
+
+    Parameters
+    ----------
+    storage
+        The storage that is served. Memory holds them within its own limit; beside others they have
+        memory of their own.
+    options : ServerOptions
+    """
+    if options.has_scratch and isinstance(storage, core.MemoryStorage):
+        return core.Spaces(storage, visible=options.local, limit=options.scratch_limit)
+    if options.has_scratch:
+        limit = options.scratch_limit
+        memory = core.MemoryStorage() if limit is None else core.MemoryStorage(limit)
+        return core.Spaces(memory, visible=options.local)
+    if isinstance(storage, core.MemoryStorage) and not options.read_only:
+        return core.Spaces(storage, visible=options.local)
+    return None
+
+
+def _or[T](value: T | None, default: T) -> T:
+    return default if value is None else value
+
+
+def _is_native(storage: Storage) -> bool:
+    """Tell whether the storage is memory or a directory."""
+    is_core = isinstance(storage, core.MemoryStorage | core.DirectoryStorage)
+    return is_core or _is_memory(storage) or _is_directory(storage)
+
+
+def _open_native(storage: Any, options: ServerOptions) -> Opened:
+    if isinstance(storage, core.MemoryStorage | core.DirectoryStorage):
+        return Opened(storage)
+    kind, text = parse_location("storage", storage)
+    if kind is Kind.MEMORY:
+        limit = default_memory() if options.memory is None else options.memory
+        memory = open_memory(limit, options, _MORE_MEMORY)
+        return Opened(memory.storage, leave=memory.leave)
+    if not options.create:
+        check_directory(text)
+    writers = "none" if options.read_only else "several" if options.shared else "alone"
+    directory = core.DirectoryStorage(text, _or(options.durability, DEFAULT_DURABILITY), writers)
+    return Opened(directory, leave=directory.leave)
+
+
+def _may_be_written_elsewhere(storage: Any) -> bool:
+    """Tell whether a source that is written to can have other servers that do so, too."""
+    if "icechunk" in sys.modules:
+        from icechunk import IcechunkStore
+
+        if isinstance(storage, IcechunkStore):
+            return False  # what a session has written is its own until it is committed
+    if "zarr.abc.store" in sys.modules:
+        from zarr.abc.store import Store
+
+        if isinstance(storage, Store):
+            shares = (
+                storage.supports_writes and storage.supports_deletes and storage.supports_listing
+            )
+            # zarr's name of what is in the memory of this process.
+            return shares and not storage.read_only and not str(storage).startswith("memory:")
+    return True
+
+
+def _refuses(storage: Any) -> Callable[[BaseException], bool]:
+    """Return what tells whether no server can ever find others in this source.
+
+    So it is of plain HTTP, without the listings of WebDAV. Other stores list what they have.
+    """
+    plain = isinstance(storage, str) and storage.lower().startswith(("http:", "https:"))
+    if "obstore.store" in sys.modules:
+        from obstore.store import HTTPStore
+
+        plain |= isinstance(storage, HTTPStore)
+    if not plain:
+        return lambda _: False
+    from ucxstore.server.sources import object_errors
+
+    return object_errors.refuses
+
+
+def _is_memory(storage: Storage) -> bool:
+    return (
+        isinstance(storage, str | bytes | os.PathLike)
+        and parse_location("storage", storage)[0] is Kind.MEMORY
+    )
+
+
+def _is_directory(storage: Storage) -> bool:
+    return (
+        isinstance(storage, str | bytes | os.PathLike)
+        and parse_location("storage", storage)[0] is Kind.DIRECTORY
+    )
+
+
+def _open_source(storage: Any, options: ServerOptions, timeout: float) -> "Source":
+    if isinstance(storage, str | bytes | os.PathLike):
+        url = os.fsdecode(storage)
+        try:
+            from ucxstore.server.sources.object_store import ObjectSource, open_url
+        except ImportError as error:
+            raise ValueError(
+                f"storage: {url.partition('://')[0]}:// needs obstore: "
+                "pip install 'ucxstore[objects]'"
+            ) from error
+        store = open_url(url, timeout, options.storage_options or {})
+        return ObjectSource(store, hide_password(url), timeout)
+    if options.storage_options:
+        raise ValueError("storage_options: an object store that is open already takes none")
+    # If it is a library's object, the library is imported already. Do not import it otherwise.
+    if "zarr.abc.store" in sys.modules:
+        from zarr.abc.store import Store
+
+        if isinstance(storage, Store):
+            from ucxstore.server.sources.zarr_store import ZarrSource
+
+            return ZarrSource(storage, timeout)
+    if "obstore.store" in sys.modules:
+        from obstore.store import ObjectStore
+
+        if isinstance(storage, ObjectStore):
+            from ucxstore.server.sources.object_store import ObjectSource
+
+            return ObjectSource(storage, type(storage).__name__, timeout)
+    raise TypeError(f"storage: {storage!r} cannot be served; it must be {_CHOICE}")

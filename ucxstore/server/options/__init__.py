@@ -1,0 +1,1 @@
+"""Options of a server: what can be set, and what is checked."""

@@ -1,0 +1,225 @@
+"""A server's metrics for Prometheus, and its health, over HTTP."""
+
+import platform
+from collections.abc import Iterable, Iterator
+from http import HTTPStatus
+from importlib import metadata
+from typing import TYPE_CHECKING, Self
+
+from ucxstore.base import ucx_library
+from ucxstore.base.address import HostPort
+from ucxstore.server import Server
+from ucxstore.server.accepting.listen import is_loopback, resolve
+from ucxstore.server.options.server_options import parse_bind
+from ucxstore.server.process.web import Page, Web, parse_networks
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.metrics_core import Metric
+
+# By the names in Server.stats(): the names for Prometheus, and their descriptions.
+COUNTERS = {
+    "gets": ("gets", "Values that were requested."),
+    "gets_missing": ("gets_missing", "Values that were requested and missing."),
+    "gets_seen": ("gets_seen", "Values that clients of this host have read without a request."),
+    "bytes_seen": ("seen_bytes", "Bytes of values that clients have read without a request."),
+    "sets": ("sets", "Values that were stored."),
+    "bytes_sent": ("sent_bytes", "Bytes of replies that were sent."),
+    "bytes_received": ("received_bytes", "Bytes of values that were stored."),
+    "sessions": ("sessions", "Clients that have connected."),
+    "sessions_lost": ("sessions_lost", "Clients that were lost during a request."),
+    "sessions_ended": (
+        "sessions_ended",
+        "Clients that were asked to go for others, or that an operator has ended.",
+    ),
+    "messages_refused": ("messages_refused", "Messages that broke the protocol."),
+    "turned_away": ("turned_away", "Connections whose handshake failed."),
+    "probes": ("probes", "Connections that asked for nothing, as those of health checks."),
+    "abandoned": ("abandoned", "Requests that clients have given up."),
+    "cache_hits": ("cache_hits", "Values that were in the cache when they were requested."),
+    "cache_misses": ("cache_misses", "Values that the source was asked for."),
+    "requests_saved": ("requests_saved", "Misses that waited for a request under way."),
+    "evicted": ("evicted", "Values that have left a cache, or a full memory, for others."),
+    "evicted_bytes": ("evicted_bytes", "Bytes of values that have left for others."),
+    "disk_hits": ("disk_hits", "Values that were in the cache directory."),
+    "disk_failures": ("disk_failures", "Uses of the cache directory that failed."),
+    "source_failed": ("source_failures", "Requests to the source that failed."),
+    "source_timeouts": ("source_timeouts", "Requests to the source without an answer in time."),
+}
+GAUGES = {
+    "bytes_in_flight": ("in_flight_bytes", "Bytes on their way to clients."),
+    "gets_waiting": ("gets_waiting", "Requested values that wait to be sent."),
+    "value_count": ("values", "Values of a server of memory."),
+    "value_bytes": ("value_bytes", "Bytes of these values."),
+    "memory_used": ("memory_used_bytes", "Memory that values take, with all that they need."),
+    "memory_limit": ("memory_limit_bytes", "Memory that values may take; 0 if it is unbounded."),
+    "evicted_keys": (
+        "evicted_keys",
+        "Keys whose values have left memory, and that are remembered.",
+    ),
+    "spilled": ("spilled_values", "Values of memory that lie in files."),
+    "spilled_bytes": ("spilled_bytes", "Bytes of these values in files."),
+    "arena_bytes_held": ("held_bytes", "Bytes of values that clients of this host hold in memory."),
+    "scratch_bytes": ("scratch_bytes", "Bytes of values in scratch spaces."),
+    "cached_bytes": ("cached_bytes", "Bytes that the cache takes."),
+    "writing_bytes": ("writing_bytes", "Bytes of values on their way to the source."),
+    "disk_bytes": ("disk_bytes", "Bytes that the cache directory takes."),
+}
+# By the names in Server.disk_space().
+DISK = {
+    "free": ("disk_free_bytes", "Bytes that are free on the disk of the directory or the cache."),
+    "size": ("disk_size_bytes", "Bytes that this disk has."),
+}
+# In Server.stats(), and told as metrics with labels.
+LABELLED = {"failed"}
+
+# Seconds at which the first bucket of Server.latencies() ends, each of the next at twice that.
+_FIRST_BUCKET = 1e-5
+
+_NEEDS_CLIENT = "metrics: prometheus-client is needed: pip install 'ucxstore[tools]'"
+
+
+class Metrics:
+    """An HTTP server in threads: ``/metrics`` for Prometheus, ``/healthz`` and ``/readyz``.
+
+    A context manager; leaving it closes the server. It needs prometheus-client.
+
+    Parameters
+    ----------
+    server : Server
+    bind : str
+        ``host:port``; port 0 takes any free one.
+    anywhere : bool
+        Whether addresses other than loopback are allowed without `allow`. Anybody who can connect
+        can read then.
+    allow : iterable of str
+        Networks that are answered beside this machine, such as ``"10.0.0.0/8"``; others get 403.
+
+    Raises
+    ------
+    ValueError
+        If `bind` is not ``host:port``, or is not loopback and that is not allowed, or a network is
+        none, or prometheus-client is not installed.
+    OSError
+        If the address is not one of this machine, or is in use.
+    """
+
+    def __init__(
+        self, server: Server, bind: str, *, anywhere: bool, allow: Iterable[str] = ()
+    ) -> None:
+        at = parse_bind("metrics", bind)
+        networks = parse_networks("metrics_allow", allow)
+        family, host = resolve(at)
+        if not (anywhere or networks or is_loopback(host)):
+            raise ValueError(
+                f"metrics: {bind} can be reached from other machines; say which may read "
+                "(--metrics-allow 10.0.0.0/8), or set insecure (--insecure) to let them all"
+            )
+        self._server = server
+        self._registry = _registry(server)
+        pages = {"/metrics": self._metrics, "/healthz": self._health, "/readyz": self._ready}
+        try:
+            self._web = Web(HostPort(host, at.port), family, pages, networks or None)
+        except OSError as error:
+            raise OSError(error.errno, f"metrics: {bind}: {error.strerror}") from error
+        self.url = f"http://{HostPort(host, self._web.port)}/metrics"
+
+    def close(self) -> None:
+        """Stop the HTTP server. Nobody waits for the answers of requests under way."""
+        self._web.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _metrics(self, accept: str) -> Page:
+        from prometheus_client.exposition import choose_encoder
+
+        encode, kind = choose_encoder(accept)
+        return Page(encode(self._registry), kind)
+
+    def _health(self, _: str) -> Page:
+        return _verdict(self._server.dead())
+
+    def _ready(self, _: str) -> Page:
+        return _verdict(self._server.unready())
+
+
+def _verdict(trouble: str) -> Page:
+    status = HTTPStatus.SERVICE_UNAVAILABLE if trouble else HTTPStatus.OK
+    return Page(f"{trouble or 'ok'}\n", status=status)
+
+
+def _registry(server: Server) -> "CollectorRegistry":
+    try:
+        from prometheus_client import CollectorRegistry, ProcessCollector
+    except ImportError as error:
+        raise ValueError(_NEEDS_CLIENT) from error
+    registry = CollectorRegistry()
+    registry.register(_ServerCollector(server))
+    ProcessCollector(registry=registry)
+    return registry
+
+
+class _ServerCollector:
+    """What Prometheus's registry asks when it is read."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def collect(self) -> "Iterator[Metric]":
+        """Read the counters."""
+        from prometheus_client.core import (
+            CounterMetricFamily,
+            GaugeMetricFamily,
+            HistogramMetricFamily,
+        )
+
+        counted = self._server.stats()
+        for ours, (name, text) in COUNTERS.items():
+            yield CounterMetricFamily(f"ucxstore_{name}", text, value=counted[ours])
+        for ours, (name, text) in GAUGES.items():
+            yield GaugeMetricFamily(f"ucxstore_{name}", text, value=counted[ours])
+        space = self._server.disk_space()
+        if space is not None:
+            for ours, (name, text) in DISK.items():
+                yield GaugeMetricFamily(f"ucxstore_{name}", text, value=getattr(space, ours))
+        connected = self._server.sessions
+        yield GaugeMetricFamily("ucxstore_connected", "Clients that are connected.", connected)
+        failures = CounterMetricFamily(
+            "ucxstore_failures", "Requests that were answered with a failure.", labels=["reason"]
+        )
+        for reason, count in self._server.failures().items():
+            failures.add_metric([reason], count)
+        yield failures
+        latencies = HistogramMetricFamily(
+            "ucxstore_request_duration_seconds",
+            "Time from when a request has come until its reply has gone.",
+            labels=["kind"],
+        )
+        for kind, (counts, seconds) in self._server.latencies().items():
+            latencies.add_metric([kind], _buckets(counts), seconds)
+        yield latencies
+        build = GaugeMetricFamily(
+            "ucxstore_build_info",
+            "The version of this server, of UCX once that is loaded, and of Python.",
+            labels=["version", "ucx", "python"],
+        )
+        build.add_metric(
+            [metadata.version("ucxstore"), ucx_library.loaded_version(), platform.python_version()],
+            1,
+        )
+        yield build
+
+
+def _buckets(counts: list[int]) -> list[tuple[str, float]]:
+    """Return the upper bounds and the sums up to these, as Prometheus has them."""
+    total = 0
+    buckets: list[tuple[str, float]] = []
+    for number, count in enumerate(counts):
+        total += count
+        last = number == len(counts) - 1
+        buckets.append(("+Inf" if last else f"{_FIRST_BUCKET * 2**number:.6g}", total))
+    return buckets

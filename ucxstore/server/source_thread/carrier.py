@@ -1,0 +1,549 @@
+"""The thread that carries out the native core's calls to a source."""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ucxstore.base import logs, process
+from ucxstore.base.native import core
+from ucxstore.server.peers.events import Done, NotSent, Outcome, Refused, Unknown
+from ucxstore.server.peers.names import Names
+from ucxstore.server.source_thread.membership import Change, Membership
+from ucxstore.server.source_thread.source_loop import SourceLoop
+from ucxstore.server.source_thread.tasks import Tasks
+from ucxstore.server.source_thread.turns import Turns, Whose
+from ucxstore.server.sources.source import (
+    AbandonedError,
+    ChangedError,
+    Found,
+    Memory,
+    Moved,
+    NotSentError,
+    Part,
+    Source,
+    UnknownEndError,
+)
+from ucxstore.server.sources.tiered import TieredSource
+
+# Requests to the source at once; with 20 ms of latency that is 3,200 a second.
+CONCURRENCY = 64
+
+# Calls that change keys: those of a key one after another.
+_CHANGES = frozenset({"put", "remove", "remove_prefix"})
+
+# How often a long call says that it moves.
+_TELL_SECONDS = 0.1
+
+
+# What a source is asked about to see whether it answers, and how much longer its thread may take.
+_ASKED = "zarr.json"
+_ASK_SECONDS = 1.0
+
+# How long its answer holds, whoever asks meanwhile.
+_KEPT_SECONDS = 1.0
+
+# Seconds that the thread may take until it has flushed the cache.
+_FLUSH_SECONDS = 10.0
+
+
+class Flushed(NamedTuple):
+    """What a flush has done.
+
+    Parameters
+    ----------
+    freed : int
+        Bytes of the cache that are free now.
+    read : int
+        Bytes of values that are no longer in the cache, and that clients of this host still read.
+    disk_freed : int
+        Bytes of the cache directory that are free now, or will be in a moment.
+    """
+
+    freed: int
+    read: int
+    disk_freed: int
+
+
+class Carrier:
+    """A thread with its own event loop that takes calls from the core and answers them.
+
+    Parameters
+    ----------
+    storage : core.CachedSource
+        Makes the calls.
+    source : Source
+        Carries them out. A `TieredSource` is closed at the end of the thread.
+    timeout : float
+        Seconds that a call may take from when it is sent, or a step of a long one, and for which a
+        call waits for its turn while the source answers nothing.
+    members : Membership
+        Says when changes may be sent, and how they have ended.
+    """
+
+    def __init__(
+        self,
+        storage: core.CachedSource,
+        source: Source,
+        timeout: float,
+        members: Membership,
+    ) -> None:
+        self.members = members
+        self._storage = storage
+        self._source = source
+        self._timeout = timeout
+        self._tier = source if isinstance(source, TieredSource) else None
+        self._slow = logs.slow_request()
+        self._failed = self._timed_out = 0  # requests to the source
+        self._reports = logs.Limited()
+        self._asking = process.lock()
+        self._answer = ""  # what was wrong with the source
+        self._ask_at = 0.0  # when it is asked again
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._turns = Turns(CONCURRENCY, timeout)
+        self._whose: dict[int, Whose] = {}  # the sessions that calls are for
+        self._removals: dict[int, Change] = {}  # of prefixes, by their tickets
+        self._tasks = Tasks()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="ucxstore-storage", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_current_thread(self) -> bool:
+        """Whether the caller runs in the thread."""
+        return threading.current_thread() is self._thread
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
+    def trouble(self, timeout: float) -> str:
+        """Return why the server cannot serve the source now, asking that; "" if it can.
+
+        An answer of the source holds for a second.
+
+        Parameters
+        ----------
+        timeout : float
+            Seconds that the source may take to answer, at the most.
+        """
+        if self.members.trouble:
+            return self.members.trouble
+        if self._loop is None:
+            return "the thread for the source starts"
+        with self._asking:  # one question at a time
+            if time.monotonic() >= self._ask_at:
+                self._answer = self._ask_source(self._loop, min(timeout, self._timeout))
+                self._ask_at = time.monotonic() + _KEPT_SECONDS
+            return self._answer
+
+    def _ask_source(self, loop: asyncio.AbstractEventLoop, patience: float) -> str:
+        try:
+            asyncio.run_coroutine_threadsafe(self._ask(patience), loop).result(
+                patience + _ASK_SECONDS
+            )
+        except TimeoutError:
+            return f"the source did not answer within {patience:g} s"
+        except Exception as error:
+            return f"the source: {self._source.explain(error)}"
+        return ""
+
+    async def _ask(self, patience: float) -> None:
+        async with asyncio.timeout(patience):
+            await self._source.head(_ASKED)
+
+    def stats(self) -> dict[str, int]:
+        """Return the counters of the cache, and of requests to the source that failed."""
+        counted = {
+            **self._storage.stats(),
+            "source_failed": self._failed,
+            "source_timeouts": self._timed_out,
+        }
+        return counted if self._tier is None else {**counted, **self._tier.stats()}
+
+    def flush(self, name: str) -> Flushed:
+        """Drop a key, and all below it, from the cache and from the cache directory.
+
+        What is on its way from the source now is not kept, either.
+
+        Parameters
+        ----------
+        name : str
+            Without a slash at its end; "" for everything.
+
+        Raises
+        ------
+        TimeoutError
+            If the thread does not answer in time.
+        """
+        if self._loop is None:
+            raise TimeoutError("the thread for the source starts")
+        return asyncio.run_coroutine_threadsafe(self._flush(name), self._loop).result(
+            _FLUSH_SECONDS
+        )
+
+    async def _flush(self, name: str) -> Flushed:
+        """Drop both at once: nothing gets from one to the other in between."""
+        before = after = 0
+        if self._tier is not None:
+            before = self._tier.stats()["disk_bytes"]
+            self._tier.forget_below(name)
+            after = self._tier.stats()["disk_bytes"]
+        freed, read = self._storage.flush(name)
+        return Flushed(freed, read, max(before - after, 0))
+
+    def close(self, timeout: float) -> None:
+        """Fail all calls and end the thread; wait for its end for up to `timeout` seconds."""
+        self._stopping.set()
+        self._storage.close("the server is closed")
+        self._storage.wake()
+        self._thread.join(timeout)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve(), loop_factory=SourceLoop)
+        except Exception as error:
+            logs.server.exception("the thread for the source has failed")
+            self._storage.close(f"the server's thread for the source has failed: {error}")
+        finally:
+            if self._tier is not None:
+                self._tier.close()
+
+    async def _serve(self) -> None:
+        loop = self._loop = asyncio.get_running_loop()
+        stopped = asyncio.Event()
+
+        def take() -> None:
+            for ticket, whose, call in self._storage.take():
+                self._tasks.start(self._carry_for(whose, ticket, call))
+            if self._stopping.is_set():
+                stopped.set()
+
+        self.members.start()
+        loop.add_reader(self._storage.fileno(), take)
+        try:
+            await stopped.wait()
+        finally:
+            loop.remove_reader(self._storage.fileno())
+            await self.members.leave()
+            self._source.doubts.close()
+
+    async def _carry_for(self, whose: Whose, ticket: int, call: tuple[Any, ...]) -> None:
+        self._whose[ticket] = whose
+        try:
+            await self._carry(ticket, *call)
+        finally:
+            del self._whose[ticket]
+
+    async def _carry(self, ticket: int, operation: str, *arguments: object) -> None:
+        if operation in _CHANGES:
+            await self._change(ticket, operation, arguments)
+            return
+        whose = self._whose[ticket]
+        try:
+            await self._turns.take(whose)
+        except TimeoutError as error:
+            self._report_no_turn(operation, arguments, error)
+            self._storage.failed(ticket, self._source.explain(error))
+            return
+        answered = True
+        begun = time.monotonic()
+        try:
+            async with asyncio.timeout(self._timeout) as limit:
+                if not self._storage.moved(ticket):  # it may have waited for long
+                    raise AbandonedError("nobody waits for it any more")
+                moved = self._moved(ticket, limit)
+                await self._carry_out(ticket, operation, arguments, moved)
+        except Exception as error:
+            answered = not (isinstance(error, TimeoutError) and limit.expired())
+            why = self._explained(error, operation, arguments, begun, answered=answered)
+            self._storage.failed(ticket, why)
+        finally:
+            self._give_turn(whose, begun, answered=answered)
+        self._report(operation, arguments[0], time.monotonic() - begun)
+
+    def _give_turn(self, whose: Whose, begun: float, *, answered: bool) -> None:
+        self._turns.give(whose, time.monotonic() - begun, answered=answered)
+        if answered:
+            self.members.heard()
+
+    async def _change(self, ticket: int, operation: str, arguments: tuple[object, ...]) -> None:
+        """Carry out a change, when and if the membership lets it be sent."""
+        whose = self._whose[ticket]
+        names, value = _changed_by(operation, arguments)
+        if not names:
+            self._storage.missing(ticket)
+            return
+        answer: Callable[[bool], None] | None = None
+
+        def reply(outcome: Outcome, keep: bool) -> None:
+            if isinstance(outcome, Unknown):
+                self._storage.failed(ticket, outcome.why, True)
+            elif answer is not None:
+                answer(keep)
+            else:  # its request is not under way, or never was
+                assert isinstance(outcome, Refused), "what was made has an answer"
+                self._storage.failed(ticket, outcome.why)
+
+        # Nobody waits for removals of prefixes, unless they were given up.
+        for other, removal in list(self._removals.items()):
+            if not self._storage.moved(other):
+                removal.give_up()
+        change = self.members.change(names, value, reply)
+        if operation == "remove_prefix":
+            self._removals[ticket] = change
+        try:
+            while await change.is_due():
+                try:
+                    await self._turns.take(whose)
+                except TimeoutError as error:
+                    self._report_no_turn(operation, arguments, error)
+                    change.give_up(str(error), late=True)
+                    continue
+                answered = False
+                begun = time.monotonic()
+                try:
+                    if not self._storage.moved(ticket):
+                        change.give_up()
+                        continue
+                    if not change.goes():
+                        continue
+                    answered, outcome, answer = await self._make(
+                        ticket, operation, arguments, change
+                    )
+                    change.end(outcome)
+                finally:
+                    self._give_turn(whose, begun, answered=answered)
+                self._report(operation, arguments[0], time.monotonic() - begun)
+        finally:
+            self._removals.pop(ticket, None)
+
+    async def _make(
+        self, ticket: int, operation: str, arguments: tuple[object, ...], change: Change
+    ) -> tuple[bool, Outcome, Callable[[bool], None] | None]:
+        """Send the request of a change.
+
+        Returns
+        -------
+        tuple
+            Whether the source has answered, how the change has ended, and what tells the client
+            so; ``None`` for one that was not sent, as that is not its end.
+        """
+        begun = time.monotonic()
+        try:
+            async with asyncio.timeout(self._timeout) as limit:
+                moved = self._moved(ticket, limit, change)
+                return True, *await self._carry_out_change(
+                    ticket, operation, arguments, moved, change
+                )
+        except NotSentError:
+            return False, NotSent(partly=operation == "remove_prefix"), None
+        except Exception as error:
+            answered = not (isinstance(error, TimeoutError) and limit.expired())
+            why = self._explained(error, operation, arguments, begun, answered=answered)
+            unknown = not answered or isinstance(error, UnknownEndError)
+            several = operation == "remove_prefix" or len(_changed_by(operation, arguments)[0]) > 1
+            outcome = Unknown(why) if unknown else Refused(why, partly=several)
+            return answered, outcome, lambda _: self._storage.failed(ticket, why, unknown)
+
+    def _explained(
+        self,
+        error: Exception,
+        operation: str,
+        arguments: tuple[object, ...],
+        begun: float,
+        *,
+        answered: bool,
+    ) -> str:
+        """Return why a request has failed, and report that."""
+        if answered:
+            why = self._source.explain(error)
+        else:
+            self._timed_out += 1
+            why = self._source.explain(TimeoutError(f"no answer within {self._timeout:g} s"))
+        if not isinstance(error, AbandonedError):
+            self._report_failed(operation, arguments[0], time.monotonic() - begun, why)
+        return why
+
+    def _report_no_turn(
+        self, operation: str, arguments: tuple[object, ...], error: TimeoutError
+    ) -> None:
+        self._timed_out += 1
+        self._report_failed(operation, arguments[0], self._timeout, str(error))
+
+    def _report(self, operation: str, about: object, seconds: float) -> None:
+        is_slow = 0 < self._slow <= seconds
+        level = logging.WARNING if is_slow else logging.DEBUG
+        if logs.server.isEnabledFor(level):
+            key = _key(about)
+            logs.server.log(
+                level,
+                "a %srequest to the source: %.3g s for %s '%s'",
+                "slow " if is_slow else "",
+                seconds,
+                operation,
+                key,
+                extra={
+                    "event": "slow_request" if is_slow else "source_request",
+                    "key": key,
+                    "seconds": seconds,
+                    "detail": operation,
+                },
+            )
+
+    def _report_failed(self, operation: str, about: object, seconds: float, why: str) -> None:
+        self._failed += 1
+        held_back = self._reports.admit()
+        if held_back is None:
+            return
+        key = _key(about)
+        more = f" (and {held_back} more since the last such line)" if held_back else ""
+        logs.server.warning(
+            "a request to the source has failed after %.3g s, %s '%s': %s%s",
+            seconds,
+            operation,
+            key,
+            why,
+            more,
+            extra={
+                "event": "source_failed",
+                "key": key,
+                "seconds": seconds,
+                "detail": f"{operation}: {why}",
+                "count": held_back + 1,
+            },
+        )
+
+    def _moved(self, ticket: int, limit: asyncio.Timeout, change: Change | None = None) -> Moved:
+        """Return what a long call is to call after each step."""
+        told = time.monotonic()
+
+        def moved() -> None:
+            nonlocal told
+            if change is not None and not change.may_go_on():
+                raise NotSentError
+            now = time.monotonic()
+            if now - told < _TELL_SECONDS:
+                return
+            told = now
+            if not self._storage.moved(ticket):
+                raise AbandonedError("nobody waits for it any more")
+            limit.reschedule(asyncio.get_running_loop().time() + self._timeout)
+
+        return moved
+
+    async def _carry_out(
+        self,
+        ticket: int,
+        operation: str,
+        arguments: tuple[object, ...],
+        moved: Moved,
+    ) -> None:
+        source, storage = self._source, self._storage
+        match operation, arguments:
+            case "get", (str(key), int(begin), int(end), str(if_match)):
+                await self._get(ticket, key, Part(begin, end, if_match) if end else None)
+            case "head", (str(key),):
+                head = await source.head(key)
+                if head is None:
+                    storage.missing(ticket)
+                else:
+                    storage.headed(ticket, head.size, head.etag)
+            case "stat", (list(keys),):
+                heads = await _all(map(source.head, keys))
+                storage.sized(ticket, [None if head is None else head.size for head in heads])
+            case "measure", (str(prefix), bool(any_key)):
+                found = await source.measure(prefix, any_key=any_key, moved=moved)
+                storage.measured(ticket, *found)
+            case "list", (str(prefix), bool(delimited), str(cursor), int(room)):
+                page = await source.list_page(
+                    prefix, delimited=delimited, cursor=cursor, room=room, moved=moved
+                )
+                storage.listed(ticket, page.names, page.cursor)
+            case _:
+                raise NotImplementedError(f"unknown call {operation!r}")
+
+    async def _carry_out_change(
+        self,
+        ticket: int,
+        operation: str,
+        arguments: tuple[object, ...],
+        moved: Moved,
+        change: Change,
+    ) -> tuple[Outcome, Callable[[bool], None]]:
+        """Let the source make a change; return how it has ended, and what tells the client so."""
+        source, storage = self._source, self._storage
+        match operation, arguments:
+            case "put", (str(key), np.ndarray() as value, bool(if_absent)):
+                wanted = partial(self._check_wanted, ticket, change)
+                etag = await source.put(key, value, if_absent=if_absent, wanted=wanted)
+                if etag is None:
+                    return Refused(), lambda _: _ignore(storage.stored(ticket, False, "", False))
+                return Done(), partial(self._stored, ticket, key, value, etag)
+            case "remove", (list(keys),):
+                await source.remove(keys)
+                return Done(), lambda _: storage.missing(ticket)
+            case "remove_prefix", (str(prefix),):
+                removed = await source.remove_prefix(prefix, moved)
+                return Done(), lambda _: storage.removed(ticket, removed)
+        raise NotImplementedError(f"unknown call {operation!r}")
+
+    def _stored(self, ticket: int, key: str, value: Memory, etag: str, keep: bool) -> None:
+        may_be_kept = self._storage.stored(ticket, True, etag, keep)
+        if may_be_kept and self._tier is not None:
+            self._tier.keep(key, None, Found(value, etag, value.nbytes))
+
+    def _check_wanted(self, ticket: int, change: Change) -> None:
+        if not self._storage.moved(ticket):
+            raise AbandonedError("nobody waits for it any more")
+        if not change.may_go_on():
+            raise NotSentError
+
+    async def _get(self, ticket: int, key: str, part: Part | None) -> None:
+        try:
+            found = await self._source.get(key, part)
+        except ChangedError:
+            self._storage.changed(ticket)
+            return
+        if found is None:
+            self._storage.missing(ticket)
+            return
+        may_be_kept = self._storage.found(ticket, found.buffer, found.etag, found.size)
+        if may_be_kept and self._tier is not None:
+            self._tier.keep(key, part, found)
+
+
+def _key(about: object) -> object:
+    """Return the first key that a call is about."""
+    return about[0] if isinstance(about, list) and about else about
+
+
+def _changed_by(operation: str, arguments: tuple[object, ...]) -> tuple[Names, object]:
+    """Return what a call changes, and the value that it is to have; ``None`` for none."""
+    match operation, arguments:
+        case "put", (str(key), value, _):
+            return Names(frozenset({key})), value
+        case "remove", (list(keys),):
+            return Names(frozenset(keys)), None
+        case "remove_prefix", (str(prefix),):
+            return Names(prefixes=frozenset({prefix})), None
+    raise NotImplementedError(f"unknown call {operation!r}")
+
+
+def _ignore(_: object) -> None:
+    """Return nothing."""
+
+
+async def _all[T](requests: Iterable[Coroutine[object, object, T]]) -> list[T]:
+    """Wait for all requests, then raise the first failure, so that none is left running."""
+    results = await asyncio.gather(*requests, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return [result for result in results if not isinstance(result, BaseException)]
