@@ -45,10 +45,12 @@ PURE |= {"math", "numpy", "operator", "typing"}
 # The same for folders of native/, whose #include lines name the folder.
 NATIVE_LAYERS = (
     {"base"},
+    {"memory"},
+    {"threads"},
     {"protocol", "shared", "files"},
     {"ucx", "local", "storage"},
-    {"cache"},
-    {"client", "server"},
+    {"cache", "client"},
+    {"ucx_client", "local_client", "server"},
     {"bindings"},
 )
 

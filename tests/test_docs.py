@@ -83,7 +83,7 @@ def test_named_code_is_there(page: Path) -> None:
 def test_a_name_that_is_gone_is_noticed() -> None:
     assert is_there("ucxstore/base/address.py", "Address.parse")
     assert not is_there("ucxstore/base/address.py", "Address.parsed")
-    assert is_there("native/base/recycler", None)
+    assert is_there("native/memory/recycler", None)
     assert not is_there("native/base/gone", None)
-    assert is_there("native/base/recycler.cpp", "Recycler::take")
-    assert not is_there("native/base/recycler.cpp", "Recycler::taken")
+    assert is_there("native/memory/recycler.cpp", "Recycler::take")
+    assert not is_there("native/memory/recycler.cpp", "Recycler::taken")

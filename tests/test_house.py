@@ -161,9 +161,9 @@ def test_a_crowded_folder_is_found(copy: Path) -> None:
 
 
 def test_an_upward_include_is_found(copy: Path) -> None:
-    line = plant(copy / "native/base/region.hpp", '#include "server/server.hpp"')
+    line = plant(copy / "native/memory/region.hpp", '#include "server/server.hpp"')
     assert house.upward_includes(copy / "native") == [
-        f'base/region.hpp:{line}: base includes "server/server.hpp"'
+        f'memory/region.hpp:{line}: memory includes "server/server.hpp"'
     ]
 
 

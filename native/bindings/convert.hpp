@@ -20,10 +20,10 @@
 #include <tuple>
 #include <vector>
 
-#include "base/region.hpp"
 #include "base/status.hpp"
 #include "client/link.hpp"
 #include "client/operation.hpp"
+#include "memory/region.hpp"
 #include "protocol/layout.hpp"
 #include "protocol/wire.hpp"
 

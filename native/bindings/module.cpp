@@ -4,11 +4,8 @@
 
 #include <utility>
 
-#include "base/copier.hpp"
 #include "base/fork.hpp"
 #include "base/inherited.hpp"
-#include "base/network.hpp"
-#include "base/recycler.hpp"
 #include "base/ucx_library.hpp"
 #include "bindings/gil.hpp"
 #include "bindings/py_allocation.hpp"
@@ -19,8 +16,9 @@
 #include "bindings/py_result.hpp"
 #include "bindings/py_sealing.hpp"
 #include "bindings/py_source.hpp"
-#include "client/local_client.hpp"
-#include "client/ucx_link.hpp"
+#include "local_client/local_client.hpp"
+#include "memory/copier.hpp"
+#include "memory/recycler.hpp"
 #include "protocol/keys.hpp"
 #include "server/server.hpp"
 #include "storage/directory.hpp"
@@ -29,6 +27,8 @@
 #include "storage/spilling.hpp"
 #include "ucx/address.hpp"
 #include "ucx/fence.hpp"
+#include "ucx/network.hpp"
+#include "ucx_client/ucx_link.hpp"
 
 using namespace nb::literals;
 

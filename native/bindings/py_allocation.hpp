@@ -7,7 +7,7 @@
 
 #include "bindings/convert.hpp"
 #include "bindings/gil.hpp"
-#include "client/allocation.hpp"
+#include "local_client/allocation.hpp"
 
 namespace ucxstore::py {
 

@@ -3,8 +3,8 @@
 #include <span>
 #include <utility>
 
-#include "base/joined_memory.hpp"
 #include "bindings/gil.hpp"
+#include "memory/joined_memory.hpp"
 
 namespace ucxstore::py {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "base/result_memory.hpp"
+#include "memory/result_memory.hpp"
 
 namespace ucxstore::py {
 

@@ -3,8 +3,8 @@
 #include <cstring>
 #include <string>
 
-#include "base/aead.hpp"
 #include "bindings/convert.hpp"
+#include "protocol/aead.hpp"
 
 namespace ucxstore::py {
 namespace {

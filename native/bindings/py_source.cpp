@@ -5,8 +5,8 @@
 #include <variant>
 
 #include "base/mutex.hpp"
-#include "base/recycler.hpp"
 #include "bindings/gil.hpp"
+#include "memory/recycler.hpp"
 
 using namespace nb::literals;
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/region.hpp"
+#include "memory/region.hpp"
 #include "protocol/wire.hpp"
 
 namespace ucxstore {

@@ -1,4 +1,4 @@
-// A cache of values by key, up to a number of bytes, that evicts by S3-FIFO (base/s3_fifo.hpp).
+// A cache of values by key, up to a number of bytes, that evicts by S3-FIFO (storage/s3_fifo.hpp).
 //
 // Not thread-safe.
 #pragma once
@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "base/log.hpp"
-#include "base/region.hpp"
-#include "base/s3_fifo.hpp"
+#include "memory/region.hpp"
+#include "storage/s3_fifo.hpp"
 
 namespace ucxstore {
 

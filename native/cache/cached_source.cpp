@@ -4,8 +4,8 @@
 #include <utility>
 #include <variant>
 
-#include "base/copier.hpp"
 #include "base/status.hpp"
+#include "memory/copier.hpp"
 #include "storage/version.hpp"
 
 namespace ucxstore {

@@ -15,10 +15,10 @@
 #include "base/event_fd.hpp"
 #include "base/handle.hpp"
 #include "base/mutex.hpp"
-#include "base/region.hpp"
-#include "base/result_memory.hpp"
 #include "base/status.hpp"
 #include "client/item_memory.hpp"
+#include "memory/region.hpp"
+#include "memory/result_memory.hpp"
 #include "protocol/wire.hpp"
 
 namespace ucxstore {

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "base/handle.hpp"
-#include "base/region.hpp"
+#include "memory/region.hpp"
 
 namespace ucxstore {
 

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "base/handle.hpp"
-#include "base/reclaimer.hpp"
+#include "threads/reclaimer.hpp"
 
 namespace ucxstore {
 

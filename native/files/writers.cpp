@@ -14,10 +14,10 @@
 #include <thread>
 #include <vector>
 
-#include "base/content_hash.hpp"
 #include "base/inherited.hpp"
 #include "base/mutex.hpp"
 #include "base/status.hpp"
+#include "files/content_hash.hpp"
 
 namespace ucxstore {
 namespace {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/mutex.hpp"
-#include "base/quiet_thread.hpp"
+#include "threads/quiet_thread.hpp"
 
 namespace ucxstore::local {
 namespace {

@@ -3,9 +3,9 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include "base/huge_pages.hpp"
 #include "base/status.hpp"
 #include "base/steady.hpp"
+#include "memory/huge_pages.hpp"
 
 namespace ucxstore::local {
 

@@ -1,5 +1,5 @@
 // Encryption of a session's messages: each header, and each message's data, is a text of its own
-// (base/aead.hpp) under a nonce that no other text has. docs/wire.md has the bytes. No I/O.
+// (protocol/aead.hpp) under a nonce that no other text has. docs/wire.md has the bytes. No I/O.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/aead.hpp"
+#include "protocol/aead.hpp"
 #include "protocol/wire.hpp"
 
 namespace ucxstore::wire {

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <span>
 
-#include "base/crc32c.hpp"
+#include "memory/crc32c.hpp"
 
 namespace ucxstore::wire {
 namespace {

@@ -4,8 +4,8 @@
 #include <new>
 #include <utility>
 
-#include "base/crc32c.hpp"
 #include "base/status.hpp"
+#include "memory/crc32c.hpp"
 #include "protocol/keys.hpp"
 #include "server/answer.hpp"
 #include "storage/quota.hpp"

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "base/crc32c.hpp"
 #include "base/ensure.hpp"
+#include "memory/crc32c.hpp"
 
 namespace ucxstore {
 namespace {

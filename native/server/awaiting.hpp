@@ -15,12 +15,12 @@
 #include <unordered_set>
 #include <utility>
 
-#include "base/task_thread.hpp"
 #include "server/arriving_value.hpp"
 #include "server/operators.hpp"
 #include "server/sending.hpp"
 #include "server/storages.hpp"
 #include "server/walkers.hpp"
+#include "threads/task_thread.hpp"
 
 namespace ucxstore {
 

@@ -14,10 +14,10 @@
 #include "base/log.hpp"
 #include "base/mandate.hpp"
 #include "base/status.hpp"
-#include "base/thread_bound.hpp"
 #include "server/account.hpp"
 #include "server/bounds.hpp"
 #include "server/places.hpp"
+#include "threads/thread_bound.hpp"
 #include "ucx/progress.hpp"
 
 namespace ucxstore {

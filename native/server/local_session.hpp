@@ -7,13 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "base/event_thread.hpp"
 #include "local/local_socket.hpp"
 #include "server/seen_upload.hpp"
 #include "server/session.hpp"
 #include "server/showings.hpp"
 #include "server/shown_root.hpp"
 #include "server/yielding.hpp"
+#include "threads/event_thread.hpp"
 
 namespace ucxstore {
 

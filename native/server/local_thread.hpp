@@ -9,10 +9,10 @@
 #include <string_view>
 #include <vector>
 
-#include "base/event_thread.hpp"
 #include "server/local_session.hpp"
 #include "server/yielding.hpp"
 #include "shared/life.hpp"
+#include "threads/event_thread.hpp"
 
 namespace ucxstore {
 

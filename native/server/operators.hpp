@@ -8,8 +8,8 @@
 #include <string>
 
 #include "base/mutex.hpp"
-#include "base/worker_pool.hpp"
 #include "cache/later.hpp"
+#include "threads/worker_pool.hpp"
 
 namespace ucxstore {
 

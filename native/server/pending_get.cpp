@@ -4,7 +4,7 @@
 #include <utility>
 #include <variant>
 
-#include "base/copier.hpp"
+#include "memory/copier.hpp"
 
 namespace ucxstore {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "base/region.hpp"
+#include "memory/region.hpp"
 #include "protocol/selecting.hpp"
 #include "protocol/wire.hpp"
 #include "server/account.hpp"

@@ -6,7 +6,7 @@
 #include <memory>
 #include <span>
 
-#include "base/copier.hpp"
+#include "memory/copier.hpp"
 
 namespace ucxstore {
 

@@ -7,9 +7,9 @@
 #include <cerrno>
 #include <utility>
 
-#include "base/resident.hpp"
 #include "base/status.hpp"
 #include "local/frames.hpp"
+#include "memory/resident.hpp"
 
 namespace ucxstore {
 namespace {

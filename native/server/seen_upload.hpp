@@ -6,9 +6,9 @@
 #include <functional>
 #include <span>
 
-#include "base/copier.hpp"
 #include "base/handle.hpp"
 #include "local/mapping.hpp"
+#include "memory/copier.hpp"
 
 namespace ucxstore {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "base/crc32c.hpp"
+#include "memory/crc32c.hpp"
 #include "protocol/sums.hpp"
 #include "server/unread_bytes.hpp"
 #include "ucx/request.hpp"

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/crc32c.hpp"
 #include "base/ensure.hpp"
 #include "base/status.hpp"
-#include "base/trimming.hpp"
+#include "memory/crc32c.hpp"
 #include "protocol/keys.hpp"
+#include "threads/trimming.hpp"
 #include "ucx/request.hpp"
 
 namespace ucxstore {

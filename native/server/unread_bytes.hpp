@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/region.hpp"
+#include "memory/region.hpp"
 
 namespace ucxstore {
 

@@ -8,9 +8,9 @@
 #include <functional>
 #include <memory>
 
-#include "base/worker_pool.hpp"
 #include "server/answer.hpp"
 #include "server/walk.hpp"
+#include "threads/worker_pool.hpp"
 
 namespace ucxstore {
 

@@ -15,9 +15,9 @@
 #include <string>
 #include <utility>
 
-#include "base/huge_pages.hpp"
-#include "base/resident.hpp"
 #include "base/status.hpp"
+#include "memory/huge_pages.hpp"
+#include "memory/resident.hpp"
 #include "shared/index.hpp"
 #include "shared/sealed.hpp"
 

@@ -20,9 +20,9 @@
 #include "base/clock.hpp"
 #include "base/handle.hpp"
 #include "base/mutex.hpp"
-#include "base/reclaimer.hpp"
 #include "shared/extents.hpp"
 #include "shared/leftovers.hpp"
+#include "threads/reclaimer.hpp"
 
 namespace ucxstore {
 

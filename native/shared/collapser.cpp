@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "base/quiet_thread.hpp"
+#include "threads/quiet_thread.hpp"
 
 namespace ucxstore::shared {
 namespace {

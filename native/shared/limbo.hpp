@@ -16,10 +16,10 @@
 
 #include "base/clock.hpp"
 #include "base/mutex.hpp"
-#include "base/worker_pool.hpp"
 #include "shared/arenas.hpp"
 #include "shared/board.hpp"
 #include "shared/pins.hpp"
+#include "threads/worker_pool.hpp"
 
 namespace ucxstore::shared {
 

@@ -13,7 +13,7 @@
 
 #include "base/counters.hpp"
 #include "base/mutex.hpp"
-#include "base/region.hpp"
+#include "memory/region.hpp"
 #include "shared/arenas.hpp"
 #include "shared/collapser.hpp"
 #include "shared/index.hpp"

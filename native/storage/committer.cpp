@@ -11,8 +11,8 @@
 #include "base/mutex.hpp"
 #include "base/status.hpp"
 #include "base/steps.hpp"
-#include "base/worker_pool.hpp"
 #include "storage/durable_directories.hpp"
+#include "threads/worker_pool.hpp"
 
 namespace ucxstore {
 namespace {

@@ -2,12 +2,12 @@
 // directory.
 #pragma once
 
-#include "base/reclaimer.hpp"
 #include "files/directory_root.hpp"
 #include "files/writers.hpp"
 #include "storage/committer.hpp"
 #include "storage/storage.hpp"
 #include "storage/sweep.hpp"
+#include "threads/reclaimer.hpp"
 
 namespace ucxstore {
 

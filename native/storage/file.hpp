@@ -2,11 +2,11 @@
 #pragma once
 
 #include "base/handle.hpp"
-#include "base/reclaimer.hpp"
 #include "files/directory_root.hpp"
 #include "files/writers.hpp"
 #include "storage/committer.hpp"
 #include "storage/storage.hpp"
+#include "threads/reclaimer.hpp"
 
 namespace ucxstore {
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/handle.hpp"
-#include "base/region.hpp"
+#include "memory/region.hpp"
 
 namespace ucxstore {
 

@@ -7,8 +7,8 @@
 #include <span>
 
 #include "base/handle.hpp"
-#include "base/reclaimer.hpp"
-#include "base/region.hpp"
+#include "memory/region.hpp"
+#include "threads/reclaimer.hpp"
 
 namespace ucxstore {
 

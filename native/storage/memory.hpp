@@ -11,12 +11,12 @@
 
 #include "base/clock.hpp"
 #include "base/mutex.hpp"
-#include "base/s3_fifo.hpp"
-#include "base/worker_pool.hpp"
 #include "shared/shelf.hpp"
 #include "storage/quota.hpp"
+#include "storage/s3_fifo.hpp"
 #include "storage/shedding.hpp"
 #include "storage/storage.hpp"
+#include "threads/worker_pool.hpp"
 
 namespace ucxstore {
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/counters.hpp"
-#include "base/region.hpp"
+#include "memory/region.hpp"
 #include "storage/storage.hpp"
 
 namespace ucxstore {

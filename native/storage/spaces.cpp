@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "base/mutex.hpp"
-#include "base/quiet_thread.hpp"
 #include "base/status.hpp"
-#include "base/trimming.hpp"
+#include "threads/quiet_thread.hpp"
+#include "threads/trimming.hpp"
 
 namespace ucxstore {
 namespace {

@@ -10,12 +10,12 @@
 #include <utility>
 #include <vector>
 
-#include "base/reclaimer.hpp"
 #include "base/status.hpp"
 #include "files/own_files.hpp"
 #include "storage/file_region.hpp"
 #include "storage/file_writer.hpp"
 #include "storage/quota.hpp"
+#include "threads/reclaimer.hpp"
 
 namespace ucxstore {
 namespace {

@@ -16,7 +16,7 @@
 #include "base/handle.hpp"
 #include "base/mandate.hpp"
 #include "base/mutex.hpp"
-#include "base/region.hpp"
+#include "memory/region.hpp"
 
 namespace ucxstore {
 

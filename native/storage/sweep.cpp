@@ -14,11 +14,11 @@
 
 #include "base/clock.hpp"
 #include "base/mutex.hpp"
-#include "base/quiet_thread.hpp"
 #include "base/status.hpp"
 #include "files/directory_root.hpp"
 #include "files/value_file.hpp"
 #include "files/writers.hpp"
+#include "threads/quiet_thread.hpp"
 
 namespace ucxstore {
 namespace {

@@ -3,8 +3,8 @@
 #include <atomic>
 #include <random>
 
-#include "base/content_hash.hpp"
 #include "base/global.hpp"
+#include "files/content_hash.hpp"
 
 namespace ucxstore {
 

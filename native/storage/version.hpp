@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "base/region.hpp"
+#include "memory/region.hpp"
 
 namespace ucxstore {
 

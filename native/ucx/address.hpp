@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/network.hpp"
+#include "ucx/network.hpp"
 
 namespace ucxstore {
 

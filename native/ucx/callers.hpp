@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/network.hpp"
+#include "ucx/network.hpp"
 
 namespace ucxstore {
 

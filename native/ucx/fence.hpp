@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/handle.hpp"
-#include "base/network.hpp"
+#include "ucx/network.hpp"
 
 namespace ucxstore {
 

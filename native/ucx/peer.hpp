@@ -6,7 +6,7 @@
 #include <chrono>
 #include <memory>
 
-#include "base/thread_bound.hpp"
+#include "threads/thread_bound.hpp"
 #include "ucx/control.hpp"
 #include "ucx/progress.hpp"
 #include "ucx/worker.hpp"

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/network.hpp"
-#include "base/recycler.hpp"
 #include "base/status.hpp"
+#include "memory/recycler.hpp"
+#include "ucx/network.hpp"
 
 namespace ucxstore {
 

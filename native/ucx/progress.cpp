@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/fork.hpp"
-#include "base/quiet_thread.hpp"
 #include "base/status.hpp"
+#include "threads/quiet_thread.hpp"
 
 namespace ucxstore {
 namespace {

@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "base/clock.hpp"
-#include "base/crowding.hpp"
 #include "base/handle.hpp"
 #include "base/status.hpp"
-#include "base/task_thread.hpp"
-#include "base/thread_bound.hpp"
+#include "threads/task_thread.hpp"
+#include "threads/thread_bound.hpp"
+#include "ucx/crowding.hpp"
 #include "ucx/worker.hpp"
 
 namespace ucxstore {

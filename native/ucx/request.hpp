@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "base/copier.hpp"
-#include "base/crc32c.hpp"
+#include "memory/copier.hpp"
+#include "memory/crc32c.hpp"
 #include "protocol/sealing.hpp"
 #include "protocol/wire.hpp"
 #include "ucx/worker.hpp"

@@ -11,7 +11,7 @@
 #include <unordered_set>
 
 #include "base/clock.hpp"
-#include "base/thread_bound.hpp"
+#include "threads/thread_bound.hpp"
 #include "ucx/context.hpp"
 #include "ucx/distance.hpp"
 #include "ucx/gate.hpp"

@@ -1,5 +1,5 @@
 // Values that are computed into files, and taken over by a server of the host.
-#include "client/allocation.hpp"
+#include "local_client/allocation.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include <cstring>
 #include <functional>
 
-#include "client/local_client.hpp"
+#include "local_client/local_client.hpp"
 #include "loopback.hpp"
 #include "server/local_thread.hpp"
 #include "shared/index.hpp"

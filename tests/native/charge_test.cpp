@@ -1,4 +1,4 @@
-#include "client/charge.hpp"
+#include "local_client/charge.hpp"
 
 #include <gtest/gtest.h>
 

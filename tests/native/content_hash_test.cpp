@@ -1,5 +1,5 @@
 // The hash of contents, by the published values of XXH64.
-#include "base/content_hash.hpp"
+#include "files/content_hash.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "base/copier.hpp"
+#include "memory/copier.hpp"
 
 #include <gtest/gtest.h>
 

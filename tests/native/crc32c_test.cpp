@@ -1,6 +1,6 @@
 // CRC32C by the instruction, by tables, in parts and in any order: all the same, and as others
 // compute it.
-#include "base/crc32c.hpp"
+#include "memory/crc32c.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <string_view>
 #include <thread>
 
-#include "base/kept_sums.hpp"
+#include "memory/kept_sums.hpp"
 #include "support.hpp"
 
 namespace ucxstore {

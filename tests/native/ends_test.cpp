@@ -18,8 +18,8 @@
 
 #include "base/steps.hpp"
 #include "cache/cache_shelf.hpp"
-#include "client/allocation.hpp"
-#include "client/local_client.hpp"
+#include "local_client/allocation.hpp"
+#include "local_client/local_client.hpp"
 #include "loopback.hpp"
 #include "objects.hpp"
 #include "protocol/keys.hpp"

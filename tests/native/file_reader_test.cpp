@@ -1,5 +1,5 @@
 // What is read of a file is what a server would send of its value, wherever it is to go.
-#include "client/file_reader.hpp"
+#include "local_client/file_reader.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

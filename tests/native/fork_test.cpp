@@ -19,11 +19,11 @@
 #include "base/global.hpp"
 #include "base/log.hpp"
 #include "base/mutex.hpp"
-#include "base/recycler.hpp"
-#include "base/slot.hpp"
 #include "base/steps.hpp"
-#include "base/worker_pool.hpp"
 #include "client/operation.hpp"
+#include "local_client/slot.hpp"
+#include "memory/recycler.hpp"
+#include "threads/worker_pool.hpp"
 
 namespace ucxstore {
 namespace {

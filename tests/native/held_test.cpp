@@ -1,5 +1,5 @@
 // What a process holds of a server's memory is bounded, and known.
-#include "client/held.hpp"
+#include "local_client/held.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

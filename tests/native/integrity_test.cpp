@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "base/crc32c.hpp"
 #include "loopback.hpp"
+#include "memory/crc32c.hpp"
 #include "protocol/sums.hpp"
 #include "storage/directory.hpp"
 

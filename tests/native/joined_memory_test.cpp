@@ -1,5 +1,5 @@
 // Memory in several places that is mapped once more, one part after the other.
-#include "base/joined_memory.hpp"
+#include "memory/joined_memory.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <string>
 
 #include "base/handle.hpp"
-#include "base/huge_pages.hpp"
+#include "memory/huge_pages.hpp"
 
 namespace ucxstore {
 namespace {

@@ -12,7 +12,7 @@
 #include "cache/cache_shelf.hpp"
 #include "cache/cached_source.hpp"
 #include "client/batch.hpp"
-#include "client/local_client.hpp"
+#include "local_client/local_client.hpp"
 #include "loopback.hpp"
 #include "objects.hpp"
 #include "remote_fixture.hpp"

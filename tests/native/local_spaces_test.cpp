@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "client/batch.hpp"
-#include "client/local_client.hpp"
+#include "local_client/local_client.hpp"
 #include "loopback.hpp"
 #include "protocol/keys.hpp"
 #include "server/local_thread.hpp"

@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "client/batch.hpp"
-#include "client/local_client.hpp"
+#include "local_client/local_client.hpp"
 #include "loopback.hpp"
 #include "protocol/keys.hpp"
 #include "server/local_thread.hpp"

@@ -5,11 +5,11 @@
 #include <functional>
 
 #include "client/batch.hpp"
-#include "client/client.hpp"
 #include "local/local_socket.hpp"
 #include "server/server.hpp"
 #include "storage/memory.hpp"
 #include "support.hpp"
+#include "ucx_client/client.hpp"
 
 namespace ucxstore::test {
 

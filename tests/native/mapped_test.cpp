@@ -13,9 +13,9 @@
 #include <sstream>
 #include <string>
 
-#include "base/huge_pages.hpp"
-#include "base/result_memory.hpp"
-#include "client/map_value.hpp"
+#include "local_client/map_value.hpp"
+#include "memory/huge_pages.hpp"
+#include "memory/result_memory.hpp"
 #include "shared/collapser.hpp"
 #include "shared/shelf.hpp"
 #include "storage/memory.hpp"

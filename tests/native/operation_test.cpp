@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <thread>
 
-#include "base/result_memory.hpp"
+#include "memory/result_memory.hpp"
 #include "support.hpp"
 
 namespace ucxstore {

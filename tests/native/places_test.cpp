@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "client/local_client.hpp"
+#include "local_client/local_client.hpp"
 #include "loopback.hpp"
 #include "server/local_thread.hpp"
 

@@ -1,4 +1,4 @@
-#include "base/recycler.hpp"
+#include "memory/recycler.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>

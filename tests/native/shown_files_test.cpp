@@ -13,9 +13,9 @@
 #include <thread>
 
 #include "client/batch.hpp"
-#include "client/local_client.hpp"
 #include "files/mapped_file.hpp"
 #include "local/same_rights.hpp"
+#include "local_client/local_client.hpp"
 #include "loopback.hpp"
 #include "protocol/keys.hpp"
 #include "server/local_thread.hpp"

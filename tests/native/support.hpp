@@ -15,8 +15,8 @@
 #include <thread>
 #include <vector>
 
-#include "base/region.hpp"
 #include "base/status.hpp"
+#include "memory/region.hpp"
 
 // Declared here, as GCC installs no header for it.
 extern "C" std::size_t __sanitizer_get_current_allocated_bytes();

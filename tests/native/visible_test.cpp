@@ -1,5 +1,5 @@
 // What a client sees of a server's memory once the server has taken back what it had pinned.
-#include "client/visible.hpp"
+#include "local_client/visible.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "base/worker_pool.hpp"
+#include "threads/worker_pool.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

@@ -1,0 +1,84 @@
+#include "local_client/local_client.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/status.hpp"
+
+namespace ucxstore {
+namespace {
+
+constexpr const char* kClosed = "the client is closed";
+
+// How long files that nobody wants any more may be read at the end.
+constexpr auto kSettles = std::chrono::seconds(1);
+
+}  // namespace
+
+LocalClient::LocalClient() : thread_(std::make_shared<EventThread>(driver_, "ucxstore-local")) {
+    watch_recycler(*thread_);
+}
+
+std::shared_ptr<LocalLink> LocalClient::attach(Fd socket, const wire::Token& token,
+                                               const std::string& peer) {
+    return thread_->call(
+        [&] {
+            if (ended_) {
+                throw Error(ErrorKind::connect, kClosed);
+            }
+            auto link = std::make_shared<LocalLink>(
+                thread_, pool_, std::move(socket), token, peer,
+                [this](TimePoint due) { deadline_ = std::min(deadline_, due); });
+            links_.push_back(link);
+            try {
+                link->begin();
+            } catch (...) {
+                links_.pop_back();
+                throw;
+            }
+            return link;
+        },
+        kClosed);
+}
+
+void LocalClient::tick(TimePoint now) {
+    if (now < deadline_) {
+        return;
+    }
+    deadline_ = TimePoint::max();
+    for (const auto& link : links_) {
+        try {
+            deadline_ = std::min(deadline_, link->tick(now));
+        } catch (const std::exception& error) {  // for want of memory
+            link->end(ErrorKind::memory, error.what(), true);
+            deadline_ = TimePoint::min();
+        }
+    }
+    std::erase_if(links_, [](const auto& link) { return link->failed() && link->released(); });
+}
+
+void LocalClient::end_all(const char* why) noexcept {
+    for (const auto& link : links_) {
+        link->end(ErrorKind::memory, why, true);
+    }
+    deadline_ = TimePoint::min();
+}
+
+void LocalClient::close() {
+    thread_->post_and_wait([&] {
+        ended_ = true;
+        for (const auto& link : links_) {
+            link->end(ErrorKind::server_lost, kClosed, false);
+        }
+    });
+    pool_->settle(kSettles);
+    thread_->post_and_wait([&] {
+        for (const auto& link : links_) {
+            link->abandon();
+        }
+        links_.clear();
+    });
+    thread_->stop();
+}
+
+}  // namespace ucxstore

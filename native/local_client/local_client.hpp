@@ -1,0 +1,52 @@
+// The links of a process to servers of its own host, and the thread that they share.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "local_client/local_link.hpp"
+#include "threads/event_thread.hpp"
+
+namespace ucxstore {
+
+class LocalClient {
+  public:
+    // Throws Error(resource).
+    LocalClient();
+    LocalClient(const LocalClient&) = delete;
+    LocalClient& operator=(const LocalClient&) = delete;
+    ~LocalClient() { close(); }
+
+    // Takes a connected socket over. Throws Error(connect).
+    std::shared_ptr<LocalLink> attach(Fd socket, const wire::Token& token, const std::string& peer);
+    // Ends all links, and the thread.
+    void close();
+
+  private:
+    // A class of its own, as the thread runs before a class derived from Driver is complete.
+    class Driver final : public TaskThread::Driver {
+      public:
+        explicit Driver(LocalClient& owner) : owner_(owner) {}
+        void tick(TimePoint now) override { owner_.tick(now); }
+        TimePoint deadline() const override { return owner_.deadline_; }
+        void failed(const char* why) noexcept override { owner_.end_all(why); }
+
+      private:
+        LocalClient& owner_;
+    };
+
+    void tick(TimePoint now);
+    void end_all(const char* why) noexcept;
+
+    Driver driver_{*this};
+    // On the thread:
+    std::vector<std::shared_ptr<LocalLink>> links_;
+    TimePoint deadline_ = TimePoint::max();
+    bool ended_ = false;
+
+    const std::shared_ptr<WorkerPool> pool_ = std::make_shared<WorkerPool>();
+    std::shared_ptr<EventThread> thread_;  // links hold both, too
+};
+
+}  // namespace ucxstore

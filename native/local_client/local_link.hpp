@@ -1,0 +1,142 @@
+// A link to a server of the same host: its values are seen in shared memory, and messages go over a
+// Unix socket.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "client/in_flight.hpp"
+#include "client/leaving.hpp"
+#include "client/link.hpp"
+#include "local/local_socket.hpp"
+#include "local_client/file_reads.hpp"
+#include "local_client/slot.hpp"
+#include "local_client/upload.hpp"
+#include "local_client/visible_spaces.hpp"
+#include "shared/sealed.hpp"
+#include "threads/event_thread.hpp"
+
+namespace ucxstore {
+
+class LocalLink : public Link,
+                  public std::enable_shared_from_this<LocalLink>,
+                  private local::LocalSocket::Handler {
+  public:
+    // `due` is told of each deadline, on the thread: tick() is to be called by then. `pool` reads
+    // files.
+    LocalLink(std::shared_ptr<EventThread> thread, std::shared_ptr<WorkerPool> pool, Fd socket,
+              const wire::Token& token, std::string peer, std::function<void(TimePoint)> due);
+
+    const std::string& peer() const override { return peer_; }
+    // Copies what can be seen before it returns.
+    void submit(const std::shared_ptr<Operation>& operation) override;
+    std::optional<std::uint64_t> see(std::string_view key, std::byte* out,
+                                     std::uint64_t room) override;
+    std::shared_ptr<Region> hold(std::string_view key) override;
+    std::shared_ptr<Region> map_file(std::string_view key, DirectoryRoot::Wait wait) override;
+    bool takes_files(std::uint64_t bytes) const override;
+    void cancel(const std::shared_ptr<Operation>& operation) override;
+    void close() override;
+    bool failed() const override { return closed_; }
+    bool leaving() const override { return leaving_.begun(); }
+    std::vector<std::string> lanes() override { return {"local"}; }
+
+    // What follows is for the thread.
+
+    // Begins to read.
+    void begin();
+    // Looks at deadlines; returns when the next look is due.
+    TimePoint tick(TimePoint now);
+    // Fails what is under way; `lost` where this side did not want it.
+    void end(ErrorKind kind, std::string_view message, bool lost);
+    // Whether no operation waits any more for its memory to be given back.
+    bool released() const { return in_flight_.empty(); }
+    // Completes those that do, as leaked.
+    void abandon();
+
+  private:
+    using Pointer = std::shared_ptr<Operation>;
+
+    // An item whose value is still to be sent, or the rest of it.
+    struct Value {
+        Pointer operation;
+        std::uint32_t item;
+    };
+
+    // The item that the body goes to which is being read.
+    struct Filling {
+        Pointer operation;
+        wire::ReplyHeader header;
+    };
+
+    // Lets the server look at what this process holds, whenever it is called.
+    std::function<void()> tell_held();
+    // Where the value of a key may be seen now; nullptr for nowhere. Any thread.
+    std::shared_ptr<const Visible> visible_for(std::string_view key) const;
+    // nullptr where there are none.
+    std::shared_ptr<const VisibleFiles> usable_files() const;
+    // Whether what this process has pinned was taken back.
+    bool lost_pins() const;
+    void start(const Pointer& operation);
+    void begin(const Pointer& operation);
+    void move();
+    void send(local::OutMessage message);
+    void send_request(const Operation& operation, Outgoing outgoing);
+    void send_values(const Pointer& operation);
+    void send_file(const Pointer& operation);
+    void pump();
+    bool send_segment(const Pointer& operation, Item& item, std::uint32_t index);
+    std::optional<std::vector<ucp_dt_iov_t>> place(local::Kind kind, std::string_view header,
+                                                   std::uint64_t body_bytes) override;
+    void take(local::InMessage message) override;
+    void on_reply(const local::InMessage& message);
+    // The server says that the value is to be seen.
+    void on_shown(const Pointer& operation, std::uint32_t item);
+    // The server says that it does not take the file.
+    void on_unmoved(const Pointer& operation, std::uint32_t item);
+    void see(local::InMessage& message);
+    void see_files(local::InMessage& message);
+    TimePoint leak_stuck(TimePoint now, Clock::duration timeout);
+    // Has other threads read items from files, and takes what they have read.
+    void read_files(const std::shared_ptr<const VisibleFiles>& files, const Pointer& operation,
+                    const std::vector<std::uint32_t>& items);
+    void on_read(const std::shared_ptr<FileReads>& reads);
+    void item_done(const Pointer& operation, Item& item);
+    void finish(const Pointer& operation);
+
+    const std::shared_ptr<EventThread> thread_;
+    const std::shared_ptr<WorkerPool> pool_;
+    const wire::Token token_;
+    const std::string peer_;
+    const std::function<void(TimePoint)> due_;
+    std::atomic<bool> closed_ = false;
+    Leaving leaving_;
+    Slot<const Visible> visible_;  // but for scratch spaces
+    VisibleSpaces spaces_;
+    Slot<const VisibleFiles> files_;
+    // Until the server says what it takes, it is worth a try.
+    std::atomic<std::uint64_t> least_in_file_ = shared::kLeastInFile;
+    mutable std::atomic<int> can_leave_memory_ = -1;  // not looked at yet
+
+    // On the thread:
+    local::LocalSocket socket_;
+    InFlight in_flight_;
+    std::unordered_map<std::uint64_t, std::shared_ptr<FileReads>> reads_;  // by operation
+    std::deque<Value> values_;
+    std::unique_ptr<Upload> upload_;
+    std::unordered_map<std::uint64_t, Pointer> uploaded_;  // whose segments are there, by place
+    std::optional<Filling> filling_;
+    std::string cause_;
+    bool waits_ = false;            // for the socket to take more
+    std::uint64_t unanswered_ = 0;  // values, as Operation::unanswered, of all operations
+    bool pumping_ = false;
+};
+
+}  // namespace ucxstore

@@ -1,0 +1,52 @@
+#include "ucx_client/client.hpp"
+
+#include <utility>
+
+#include "base/status.hpp"
+#include "client/batch.hpp"
+
+namespace ucxstore {
+
+Client::Client(const Options& options, bool polling)
+    : PeerThread(options, polling, "ucxstore", "the client is closed") {}
+
+std::shared_ptr<Connection> Client::attach(std::unique_ptr<Worker> worker, Fd fd,
+                                           const wire::Token& token, const std::string& address,
+                                           const std::string& peer, Connection::Integrity integrity,
+                                           const Connection::Keys& keys) {
+    std::shared_ptr<Connection> connection;
+    adopt(std::move(worker), std::move(fd), [&](std::unique_ptr<Worker> taken) {
+        connection =
+            std::make_shared<Connection>(std::move(taken), token, address, peer, integrity, keys);
+        return connection;
+    });
+    return connection;
+}
+
+void Client::submit(const std::shared_ptr<Connection>& connection,
+                    const std::shared_ptr<Operation>& operation) {
+    if (!operation->gets.empty()) {
+        operation->requests = request_gets(*operation);
+    }
+    if (!progress()->post([connection, operation] { connection->start(operation); })) {
+        operation->fail(ErrorKind::server_lost, {connection->peer(), ": ", closed_text()});
+        operation->complete();
+    }
+}
+
+void Client::cancel(const std::shared_ptr<Connection>& connection,
+                    const std::shared_ptr<Operation>& operation) {
+    post_or_wait(*progress(), [connection, operation] { connection->cancel(operation); });
+}
+
+void Client::close(const std::shared_ptr<Connection>& connection) {
+    post_or_wait(*progress(), [connection] { connection->shut("the connection was closed"); });
+}
+
+std::vector<std::string> Client::lanes(const std::shared_ptr<Connection>& connection) {
+    std::vector<std::string> lanes;
+    progress()->post_and_wait([&] { lanes = connection->lanes(); });
+    return lanes;
+}
+
+}  // namespace ucxstore

@@ -1,0 +1,37 @@
+// Client: one progress thread, and connections to any number of servers.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ucx/peer_thread.hpp"
+#include "ucx_client/connection.hpp"
+
+namespace ucxstore {
+
+class Client : public PeerThread {
+  public:
+    Client(const Options& options, bool polling);
+
+    // Takes the worker and the control connection over and makes the endpoint. Throws
+    // Error(connect).
+    std::shared_ptr<Connection> attach(std::unique_ptr<Worker> worker, Fd fd,
+                                       const wire::Token& token, const std::string& address,
+                                       const std::string& peer,
+                                       Connection::Integrity integrity = false,
+                                       const Connection::Keys& keys = {});
+
+    // None of these blocks. An operation always completes, even if the client is closed. submit()
+    // is as Link::submit().
+    void submit(const std::shared_ptr<Connection>& connection,
+                const std::shared_ptr<Operation>& operation);
+    void cancel(const std::shared_ptr<Connection>& connection,
+                const std::shared_ptr<Operation>& operation);
+    using PeerThread::close;
+    void close(const std::shared_ptr<Connection>& connection);
+
+    std::vector<std::string> lanes(const std::shared_ptr<Connection>& connection);
+};
+
+}  // namespace ucxstore

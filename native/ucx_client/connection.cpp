@@ -1,0 +1,590 @@
+#include "ucx_client/connection.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/status.hpp"
+#include "client/link_events.hpp"
+#include "client/reply.hpp"
+#include "memory/crc32c.hpp"
+
+namespace ucxstore {
+namespace {
+
+// The most that is in flight to one server: enough to fill any lane. The rest waits.
+constexpr std::uint64_t kMaxSends = 128;
+constexpr std::uint64_t kMaxSendBytes = 256ull << 20;
+
+// Not over loopback, where the bytes stay in the host's memory, and a second pass over them costs a
+// good part of the time.
+bool crosses_a_network_by_tcp(const std::vector<std::string>& lanes) {
+    return std::ranges::any_of(
+        lanes, [](const std::string& one) { return one.starts_with("tcp/") && one != "tcp/lo"; });
+}
+
+// How long a transfer of a finished or cancelled operation may still run before the endpoint is
+// closed by force to get its memory back (that ends the other requests on it too).
+constexpr auto kReleaseGrace = std::chrono::seconds(1);
+
+// How long UCX may take to give memory back after that (measured: 0.2 ms). Then the caller gets
+// its failure, and the memory is leaked: never freed while UCX may write to it.
+constexpr auto kReleaseTimeout = std::chrono::seconds(1);
+
+}  // namespace
+
+class Connection::Receive : public Request {
+  public:
+    std::shared_ptr<Connection> connection;
+    std::shared_ptr<Operation> operation;
+    std::uint32_t item;
+    std::uint64_t length;
+    wire::Sum expected;
+
+    ~Receive() override { end(); }
+    // Counts it as active: until UCX has completed it, or has not been given it.
+    void begin() {
+        ++operation->active;
+        begun_ = true;
+    }
+    void completed(ucs_status_t status) override {
+        end();
+        Item& received = operation->items[item];
+        const bool altered = forged() || (expected && sum() != *expected);
+        if (status == UCS_OK && operation->registered && altered) {
+            connection->altered(operation, received);
+        } else {
+            connection->segment_arrived(operation, received, length, status);
+        }
+        connection->in_flight_.released(operation);
+    }
+
+  private:
+    void end() {
+        if (std::exchange(begun_, false)) {
+            --operation->active;
+        }
+    }
+
+    bool begun_ = false;
+};
+
+class Connection::SendValue : public Request {
+  public:
+    std::shared_ptr<Connection> connection;
+    std::shared_ptr<Operation> operation;
+    std::uint64_t length;
+
+    ~SendValue() override { end(); }
+    // As for Receive.
+    void begin() {
+        ++operation->active;
+        ++connection->active_sends_;
+        connection->active_bytes_ += length;
+        begun_ = true;
+    }
+    void completed(ucs_status_t status) override {
+        end();
+        if (status == UCS_OK) {
+            connection->in_flight_.moved(*operation);
+            connection->pump();
+        }
+        // A failure shows as the end of the connection, or as the server's own reply.
+        connection->in_flight_.released(operation);
+    }
+
+  private:
+    void end() {
+        if (std::exchange(begun_, false)) {
+            --operation->active;
+            --connection->active_sends_;
+            connection->active_bytes_ -= length;
+        }
+    }
+
+    bool begun_ = false;
+};
+
+class Connection::SendRequest : public Request {
+  public:
+    std::string body;
+
+    void completed(ucs_status_t) override {}  // a failure shows as the end of the connection
+};
+
+Connection::Connection(std::unique_ptr<Worker> worker, const wire::Token& token,
+                       const std::string& address, std::string peer, Integrity integrity,
+                       const Keys& keys)
+    : Peer(std::move(worker), kReleaseTimeout),
+      token_(token),
+      peer_(std::move(peer)),
+      seals_(keys ? std::make_unique<wire::Seals>(*keys) : nullptr),
+      endpoint_(*worker_, address),
+      checked_(seals_ == nullptr &&
+               integrity.value_or(crosses_a_network_by_tcp(endpoint_.lanes()))) {
+    worker_->on_message(static_cast<unsigned>(wire::Message::reply), &on_message, this);
+    // A first message at once, before UCX looks at its sockets again: where the server has gone by
+    // then, UCX crashes as it sends the first one, until it has called Endpoint::on_error(). Nobody
+    // waits for the answer.
+    send_request({{token_, 0, wire::Op::ping, 0, 0, 0}, {}});
+}
+
+void Connection::doom(ErrorKind kind, const std::string& message) {
+    if (!doom_) {
+        doom_ = {kind, message};
+    }
+}
+
+ucs_status_t Connection::on_message(void* self, const void* header, std::size_t header_size,
+                                    void* data, std::size_t size,
+                                    const ucp_am_recv_param_t* param) {
+    // No exception may pass through UCX.
+    auto* connection = static_cast<Connection*>(self);
+    const bool rendezvous = param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV;
+    Payload payload{
+        {rendezvous ? nullptr : static_cast<const std::byte*>(data), rendezvous ? 0 : size},
+        size,
+        rendezvous ? data : nullptr,
+        std::nullopt,
+        std::nullopt};
+    try {
+        try {
+            connection->on_payload(header, header_size, std::move(payload));
+        } catch (const Error& error) {
+            const bool broken = error.kind() == ErrorKind::protocol;
+            connection->doom(error.kind(), (broken ? "the server broke the protocol: " : "") +
+                                               std::string(error.what()));
+        }
+    } catch (const std::exception&) {  // for want of memory
+        connection->lose();
+    }
+    return UCS_OK;
+}
+
+void Connection::on_payload(const void* header, std::size_t header_size, Payload payload) {
+    std::string opened;
+    if (seals_ != nullptr) {
+        if (failed()) {
+            return;  // it is about to end
+        }
+        auto message = seals_->in.open_header(wire::Message::reply,
+                                              {static_cast<const std::byte*>(header), header_size},
+                                              payload.size);
+        if (!message) {
+            throw Error(ErrorKind::integrity, "a reply was changed on its way, or is not its own");
+        }
+        opened = std::move(message->header);
+        header = opened.data();
+        header_size = opened.size();
+        payload.sealed = message->data;
+        payload.size = message->data.bytes;
+    }
+    const auto decoded = wire::read_header<wire::ReplyHeader>(header, header_size);
+    if (!decoded || decoded->token != token_) {
+        return;
+    }
+    if (checked_) {
+        payload.sum = wire::take_sums(header, header_size);
+        if (!payload.sum) {
+            throw Error(ErrorKind::integrity, "a reply was changed on its way");
+        }
+    }
+    std::optional<std::string> data;
+    if (payload.sealed && payload.descriptor == nullptr) {
+        data = seals_->in.open_data(*payload.sealed, payload.data);
+        payload.data = data ? std::as_bytes(std::span(*data)) : std::span<const std::byte>();
+    }
+    payload.forged = payload.sealed && payload.descriptor == nullptr && !data;
+    on_reply(*decoded, payload);
+}
+
+void Connection::report_connected() const {
+    std::string lanes;
+    for (const std::string& lane : endpoint_.lanes()) {
+        lanes += (lanes.empty() ? "" : ", ") + lane;
+    }
+    report(log::info, log::Kind::connected, peer_, lanes);
+}
+
+void Connection::start(const std::shared_ptr<Operation>& operation) {
+    thread_.check("starting an operation");
+    if (failed()) {
+        operation->fail(ErrorKind::server_lost,
+                        {peer_, ": ", cause_.empty() ? "the connection is closed" : cause_});
+        operation->complete();
+        return;
+    }
+    try {
+        begin(operation);
+    } catch (const std::exception& error) {
+        operation->fail(error, {peer_, ": "});
+        if (operation->registered) {
+            finish(operation);
+        } else {
+            operation->complete();
+        }
+    }
+}
+
+void Connection::begin(const std::shared_ptr<Operation>& operation) {
+    operation->large = operation->memory_bytes() >= Operation::kLargeBytes;
+    operation->moved(Clock::now());
+    in_flight_.add(operation);
+    if (operation->items.empty()) {
+        finish(operation);
+        return;
+    }
+    for (auto& outgoing : std::exchange(operation->requests, {})) {
+        outgoing.header.token = token_;
+        outgoing.header.request = operation->id;
+        send_request(std::move(outgoing));
+    }
+    if (operation->sends_values()) {
+        for (std::uint32_t i = 0; i < operation->items.size(); ++i) {
+            values_.push_back({operation, i});
+        }
+        pump();
+    }
+}
+
+void Connection::send_request(Outgoing outgoing) {
+    const ucp_ep_h endpoint = endpoint_.get();
+    if (endpoint == nullptr) {
+        return;  // tick() will fail what waits for the reply
+    }
+    auto request = std::make_unique<SendRequest>();
+    request->body = std::move(outgoing.body);
+    request->pieces.push_back({request->body.data(), request->body.size()});
+    outgoing.header.flags |= checked_ ? wire::kChecked : 0;
+    std::string header(reinterpret_cast<const char*>(&outgoing.header), sizeof(outgoing.header));
+    if (checked_) {
+        wire::append_sums(header, crc32c(request->pieces));
+    }
+    seal(*request, wire::Message::request, header, request->body.size());
+    Request::send(std::move(request), *worker_, endpoint, wire::Message::request, header.data(),
+                  header.size());
+}
+
+// Where all is encrypted: the header, and the data on its way.
+void Connection::seal(Request& request, wire::Message kind, std::string& header,
+                      std::uint64_t data_bytes) {
+    if (seals_ == nullptr) {
+        return;
+    }
+    const std::uint64_t number = seals_->out.seal_header(kind, header, data_bytes);
+    if (data_bytes > 0) {
+        request.sealed = seals_->out.data(number, data_bytes);
+    }
+}
+
+void Connection::pump() {
+    if (std::exchange(pumping_, true)) {
+        return;  // a send that completed at once; the loop below goes on
+    }
+    while (!failed() && !values_.empty() && active_sends_ < kMaxSends &&
+           active_bytes_ < kMaxSendBytes) {
+        const Value next = values_.front();
+        Item& item = next.operation->items[next.item];
+        if (!next.operation->registered || item.done) {
+            values_.pop_front();  // failed, or refused by the server, meanwhile
+            continue;
+        }
+        const bool begins = item.next == 0;
+        if (begins && unanswered_ >= wire::kMaxUnanswered) {
+            break;
+        }
+        try {
+            if (begins) {  // before it is sent: the answer may come inside the call
+                note_begun(*next.operation);
+            }
+            send_segment(next.operation, item, next.item);
+        } catch (const std::exception& error) {  // no exception may pass through UCX
+            next.operation->fail(error, {peer_, ": sending '", item.key, "': "});
+            finish(next.operation);
+            continue;
+        }
+        if (item.next >= item.memory->size()) {
+            values_.pop_front();
+        }
+    }
+    pumping_ = false;
+}
+
+// The first bytes of a value are sent: until now it has only waited for others.
+void Connection::note_begun(Operation& operation) {
+    operation.moved(Clock::now());
+    ++operation.unanswered;
+    ++unanswered_;
+}
+
+void Connection::send_segment(const std::shared_ptr<Operation>& operation, Item& item,
+                              std::uint32_t index) {
+    const Memory& memory = *item.memory;
+    wire::ValueHeader header{};
+    header.token = token_;
+    header.request = operation->id;
+    header.item = index;
+    header.if_absent = operation->kind == Operation::Kind::set_if_absent;
+    header.total = memory.size();
+    header.segment = memory.segment_bytes();
+    header.offset = item.next;
+    header.length = std::min(header.segment, header.total - header.offset);
+    item.next += header.length;
+    std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
+    bytes += item.key;
+
+    auto request = std::make_unique<SendValue>();
+    request->connection = self();
+    request->operation = operation;
+    request->length = header.length;
+    memory.pieces(header.offset, header.length, request->pieces);
+    if (checked_) {
+        wire::append_sums(bytes, crc32c(request->pieces));
+    }
+    seal(*request, wire::Message::value, bytes, header.length);
+    request->begin();
+    Request::send(std::move(request), *worker_, endpoint_.get(), wire::Message::value, bytes.data(),
+                  bytes.size());
+}
+
+void Connection::on_reply(const wire::ReplyHeader& header, const Payload& payload) {
+    if (header.status == wire::Status::leaving) {
+        leaving_.begin();
+        return;
+    }
+    const auto operation = in_flight_.find(header.request);
+    if (operation == nullptr) {
+        return;  // it has ended; UCX drops what we do not receive
+    }
+    if (!std::exchange(answered_, true) && log::wants(log::Area::client, log::info)) {
+        report_connected();
+    }
+    in_flight_.moved(*operation);
+    if (header.status == wire::Status::going_on) {
+        return;
+    }
+    const std::span<const std::byte> data = payload.data;
+    const bool is_altered = payload.forged || (payload.sum && payload.descriptor == nullptr &&
+                                               crc32c(data) != *payload.sum);
+    if (is_altered && header.item < operation->items.size()) {
+        return altered(operation, operation->items[header.item]);
+    }
+    if (note_reply(peer_, *operation, header,
+                   {reinterpret_cast<const char*>(data.data()), data.size()})) {
+        receive(operation, header, payload);
+    } else if (header.status == wire::Status::storage || header.status == wire::Status::altered) {
+        // Segments of it that were sent before may still come.
+        if (header.status == wire::Status::altered) {
+            finish_altered(operation);
+        } else {
+            finish(operation);
+        }
+    } else {
+        item_done(operation, operation->items[header.item]);
+    }
+}
+
+void Connection::receive(const std::shared_ptr<Operation>& operation,
+                         const wire::ReplyHeader& header, const Payload& payload) {
+    note_segment(*operation, header, payload.size);
+    Item& item = operation->items[header.item];
+    if (header.length == 0) {
+        item_done(operation, item);
+        return;
+    }
+    auto request = std::make_unique<Receive>();
+    if (item.memory) {
+        item.memory->pieces(header.offset, header.length, request->pieces);
+    } else {
+        request->pieces.push_back({item.owned->data() + header.offset, header.length});
+    }
+    if (payload.descriptor == nullptr) {
+        scatter(payload.data.data(), payload.data.size(), request->pieces);
+        segment_arrived(operation, item, header.length, UCS_OK);
+        return;
+    }
+    request->connection = self();
+    request->operation = operation;
+    request->item = header.item;
+    request->length = header.length;
+    request->expected = payload.sum;
+    request->summed = payload.sum.has_value();
+    if (payload.sealed) {
+        request->opened = seals_->in.data(*payload.sealed);
+    }
+    request->write = operation->large || header.reply_size >= Operation::kLargeBytes
+                         ? Write::past_caches
+                         : Write::cached;
+    request->begin();
+    Request::receive(std::move(request), *worker_, payload.descriptor);
+}
+
+void Connection::altered(const std::shared_ptr<Operation>& operation, const Item& item) {
+    operation->fail(ErrorKind::integrity, {peer_, ": '", item.key,
+                                           "' was changed on its way here: a message does not fit ",
+                                           encrypted() ? "its tag" : "its checksum"});
+    finish_altered(operation);
+}
+
+// Checksums find accidents, which happen now and then. What does not fit its tag may be an attack:
+// where all is encrypted, the connection ends, and then the operation.
+void Connection::finish_altered(const std::shared_ptr<Operation>& operation) {
+    if (encrypted()) {
+        doom(ErrorKind::integrity, "another message on the connection was changed on its way");
+    } else {
+        finish(operation);
+    }
+}
+
+void Connection::segment_arrived(const std::shared_ptr<Operation>& operation, Item& item,
+                                 std::uint64_t length, ucs_status_t status) {
+    if (!operation->registered) {
+        return;
+    }
+    if (status != UCS_OK) {
+        // The endpoint is failing, the server could not send what it promised, or there was no
+        // memory for what came: of this reply nothing more will come that can be used.
+        operation->fail(status == UCS_ERR_NO_MEMORY ? ErrorKind::memory : ErrorKind::server_lost,
+                        {peer_, ": '", item.key, "' broke off: ", ucs_status_string(status)});
+        finish(operation);
+        return;
+    }
+    in_flight_.moved(*operation);
+    item.received += length;
+    if (item.received == item.size && !item.done) {
+        item_done(operation, item);
+    }
+}
+
+void Connection::item_done(const std::shared_ptr<Operation>& operation, Item& item) {
+    const bool answered = operation->unanswered > 0;
+    if (answered) {
+        --operation->unanswered;
+        --unanswered_;
+    }
+    if (operation->item_done(item)) {
+        finish(operation);
+    } else if (answered) {
+        pump();
+    }
+}
+
+void Connection::finish(const std::shared_ptr<Operation>& operation) {
+    if (operation->failed() && !failed()) {
+        try {
+            send_request({{token_, operation->id, wire::Op::abandon, 0, 0, 0}, {}});
+        } catch (const std::exception&) {  // for want of memory: what comes of it is dropped
+        }
+    }
+    if (!operation->failed()) {
+        report_slow(peer_, *operation);
+    }
+    in_flight_.end(operation);
+    unanswered_ -= std::exchange(operation->unanswered, 0);
+    pump();
+}
+
+void Connection::cancel(const std::shared_ptr<Operation>& operation) {
+    if (operation->registered) {
+        operation->fail(ErrorKind::cancelled, {peer_, ": the request was cancelled"});
+        finish(operation);
+    }
+}
+
+void Connection::close(ErrorKind kind, std::string_view message) {
+    if (!begin_close()) {
+        return;
+    }
+    try {
+        cause_ = message;
+    } catch (const std::bad_alloc&) {  // it is just closed then
+    }
+    values_.clear();
+    endpoint_.close();
+    in_flight_.for_each([&](const std::shared_ptr<Operation>& operation) {
+        std::string about;
+        try {
+            about = kind == ErrorKind::integrity ? operation->waiting_for() : "";
+        } catch (const std::bad_alloc&) {  // it is not named then
+        }
+        operation->fail(kind, {peer_, ": ", about, message});
+        finish(operation);
+    });
+}
+
+void Connection::shut(const char* why) {
+    if (!closed_) {
+        report(log::info, log::Kind::closed, peer_, why);
+    }
+    close(ErrorKind::server_lost, why);
+}
+
+void Connection::give_up(ErrorKind kind, std::string_view message) {
+    if (!closed_) {
+        report(log::warning, log::Kind::lost, peer_, message, in_flight_.registered());
+    }
+    close(kind, message);
+}
+
+TimePoint Connection::tick(Progress& progress, TimePoint now) {
+    if (doom_ && !closed_) {
+        give_up(doom_->kind, doom_->message);
+    }
+    if (lost_ && !closed_) {
+        give_up(ErrorKind::server_lost, "the server is gone");
+    }
+    if (endpoint_.failed() && !closed_) {
+        give_up(ErrorKind::server_lost, "the server is gone (" + endpoint_.cause() + ")");
+    }
+    return std::min({time_out(now), hang_up(now), release(progress, now)});
+}
+
+TimePoint Connection::hang_up(TimePoint now) {
+    const TimePoint due = leaving_.due(in_flight_.empty() && !closed_, now);
+    if (due > now) {
+        return due;
+    }
+    shut(kLeft);
+    return TimePoint::max();
+}
+
+TimePoint Connection::time_out(TimePoint now) {
+    const auto [late, next] = in_flight_.late(now);
+    for (const auto& operation : late) {
+        if (!operation->registered) {
+            continue;  // the connection was reset for the operation before it
+        }
+        const std::string message = operation->late_text();
+        operation->fail(ErrorKind::timeout, {peer_, ": ", message});
+        const bool held = operation->active > 0;
+        finish(operation);
+        if (held) {
+            give_up(
+                ErrorKind::server_lost,
+                "the connection was reset, as another request on it stood still (" + message + ")");
+        }
+    }
+    return next;
+}
+
+TimePoint Connection::release(Progress& progress, TimePoint now) {
+    const auto [stuck, next] =
+        in_flight_.unreleased(now, closed_ ? kReleaseTimeout : kReleaseGrace);
+    if (stuck.empty()) {
+        return next;
+    }
+    if (!closed_) {
+        give_up(ErrorKind::server_lost,
+                "the connection was reset, as a cancelled request on it did not end");
+        in_flight_.wait_anew(now);
+        return now + kReleaseTimeout;
+    }
+    if (worker_ != nullptr) {
+        progress.retire(worker_, true);  // gives all back that it can
+    }
+    for (const auto& operation : stuck) {
+        in_flight_.leak(operation, peer_, "UCX did not give the memory back");
+    }
+    return next;
+}
+
+}  // namespace ucxstore

@@ -1,0 +1,38 @@
+// A link over UCX: a connection, and the client that drives it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client/link.hpp"
+#include "ucx_client/client.hpp"
+
+namespace ucxstore {
+
+class UcxLink : public Link {
+  public:
+    UcxLink(std::shared_ptr<Client> client, std::shared_ptr<Connection> connection)
+        : client_(std::move(client)), connection_(std::move(connection)) {}
+
+    const std::string& peer() const override { return connection_->peer(); }
+    void submit(const std::shared_ptr<Operation>& operation) override {
+        client_->submit(connection_, operation);
+    }
+    void cancel(const std::shared_ptr<Operation>& operation) override {
+        client_->cancel(connection_, operation);
+    }
+    void close() override { client_->close(connection_); }
+    bool failed() const override { return connection_->failed(); }
+    bool leaving() const override { return connection_->leaving(); }
+    std::vector<std::string> lanes() override { return client_->lanes(connection_); }
+    bool checked() const override { return connection_->checked(); }
+    bool encrypted() const override { return connection_->encrypted(); }
+
+  private:
+    const std::shared_ptr<Client> client_;
+    const std::shared_ptr<Connection> connection_;
+};
+
+}  // namespace ucxstore
