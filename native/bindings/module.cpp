@@ -544,13 +544,13 @@ NB_MODULE(_core, module) {
             "__init__", &make_memory, "limit"_a = std::numeric_limits<std::uint64_t>::max(),
             "visible"_a = false, "mapped_limit"_a = std::numeric_limits<std::uint64_t>::max(),
             "hint"_a.none() = nb::none(), "evict"_a.none() = nb::none(),
-            "spill"_a.none() = nb::none(), nb::call_guard<nb::gil_scoped_release>(),
+            "spill"_a.none() = nb::none(), nb::call_guard<WithoutGil>(),
             "Values in memory; `visible`: which other processes may be let see, and hold so many "
             "bytes of. With a `hint`, which ends the text of a refusal, `limit` is that of the "
             "memory itself, with all that values need besides. What becomes of values that have no "
             "room: those whose keys begin with one of `evict` are lost; or all go to files of the "
             "directory `spill`, which nobody else uses.")
-        .def("leave", &MemoryStorage::leave, nb::call_guard<nb::gil_scoped_release>(),
+        .def("leave", &MemoryStorage::leave, nb::call_guard<WithoutGil>(),
              "Remove what was spilled; the values are used no more.")
         .def_prop_ro("held", &MemoryStorage::held);
     nb::class_<DirectoryStorage, Storage>(module, "DirectoryStorage")
@@ -561,12 +561,11 @@ NB_MODULE(_core, module) {
                 new (self)
                     DirectoryStorage(root, parse_durability(durability), Writers::parse(writers));
             },
-            "root"_a, "durability"_a = "atomic", "writers"_a = "none",
-            nb::call_guard<nb::gil_scoped_release>(),
+            "root"_a, "durability"_a = "atomic", "writers"_a = "none", nb::call_guard<WithoutGil>(),
             "Values as files; `durability`: \"none\", \"atomic\" or \"fsync\"; `writers`: "
             "\"none\", \"alone\" or \"several\" servers write to the directory.")
         .def("fileno", &DirectoryStorage::descriptor, "The descriptor of the directory.")
-        .def("leave", &DirectoryStorage::leave, nb::call_guard<nb::gil_scoped_release>(),
+        .def("leave", &DirectoryStorage::leave, nb::call_guard<WithoutGil>(),
              "Leave the directory to other servers; nothing is written any more.");
 
     nb::class_<Spaces>(module, "Spaces")
