@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from ucxstore.base.errors import UcxStoreError
-from ucxstore.protocol.frames import Welcome
+from ucxstore.protocol.frames import Attach, Welcome
 from ucxstore.protocol.handshake import Received, Send, ServerHandshake, Steps
 
 WELCOME = Welcome(b"t" * 16, b"i" * 16, read_only=False)
@@ -99,7 +99,9 @@ def welcomes(
         handshake = ServerHandshake(secret, "the client")
         yield from handshake.authenticate()
         yield from handshake.welcome(welcome)
-        attached((yield from handshake.attach()).address)
+        asked = yield from handshake.asked()
+        assert isinstance(asked, Attach)
+        attached(asked.address)
         yield Send(handshake.ready(address))
 
     def behave(sock: socket.socket) -> None:

@@ -125,10 +125,9 @@ def test_the_source_distribution_has_what_a_build_needs(tmp_path: Path) -> None:
 
 
 def test_ucx_comes_along() -> None:
-    """A plain ``pip install ucxstore`` works; the extras of earlier versions are still names."""
+    """A plain ``pip install ucxstore`` works."""
     [ucx] = [one for one in PROJECT["project"]["dependencies"] if one.startswith("libucx")]
     assert ucx.startswith("libucx-cu12>=1.18,!=1.22.0;")
-    assert {"cu12", "cu13"} <= set(PROJECT["project"]["optional-dependencies"])
 
 
 def test_the_unwinders_names_are_those_that_are_linked() -> None:

@@ -25,7 +25,14 @@ from ucxstore.base import grants
 from ucxstore.base.errors import AuthenticationError
 from ucxstore.base.grants import Bounds, Credentials
 from ucxstore.base.secret import Secret
-from ucxstore.protocol.frames import HEADER_BYTES, MAC_BYTES, Kind, RejectCode, decode_reject
+from ucxstore.protocol.frames import (
+    HEADER_BYTES,
+    MAC_BYTES,
+    Attach,
+    Kind,
+    RejectCode,
+    decode_reject,
+)
 from ucxstore.protocol.handshake import Send, ServerHandshake, Steps
 
 SECRET = b"s"
@@ -53,7 +60,8 @@ def told_steps(secret: bytes) -> Steps[tuple[Bounds, bytes]]:
     handshake = ServerHandshake(secret, "the client")
     bounds = yield from handshake.authenticate()
     yield from handshake.welcome(WELCOME)
-    attached = yield from handshake.attach()
+    attached = yield from handshake.asked()
+    assert isinstance(attached, Attach)
     yield Send(handshake.ready(SERVER_ADDRESS))
     return bounds, attached.address
 

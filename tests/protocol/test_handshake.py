@@ -138,7 +138,8 @@ def server_steps(secret: bytes, welcome: Welcome, address: bytes) -> Steps[bytes
     handshake = ServerHandshake(secret, CLIENT)
     yield from handshake.authenticate()
     yield from handshake.welcome(welcome)
-    attached = yield from handshake.attach()
+    attached = yield from handshake.asked()
+    assert isinstance(attached, Attach)
     yield Send(handshake.ready(address))
     return attached.address
 

@@ -339,21 +339,17 @@ class ServerHandshake:
         said = encode_welcome(welcome)
         yield from self._dialogue.send_proven(Kind.WELCOME, _SERVER_LABEL, said)
 
-    def attach(self) -> Steps[Attach]:
-        """Return the UCX address of the client's worker, and what it is to use.
+    def asked(self) -> Steps[Attach | Keep | Peer]:
+        """Return what the client, or another server, wants.
+
+        Mostly that is to attach: then it is the UCX address of the client's worker, and what it is
+        to use.
 
         Raises
         ------
         ProtocolError, ProtocolVersionError, AuthenticationError, ConnectError
             As for `authenticate`.
         """
-        proven, said = yield from self._dialogue.receive_proven(Kind.ATTACH, _ATTACH_LABEL)
-        if not proven:
-            yield from self._dialogue.refuse("the secret is wrong")
-        return decode_attach(said)
-
-    def asked(self) -> Steps[Attach | Keep | Peer]:
-        """Do as `attach`, or return what the client, or another server, wants instead."""
         dialogue = self._dialogue
         labels = {
             Kind.ATTACH: _ATTACH_LABEL,
