@@ -27,6 +27,17 @@ def test_every_exception_is_shown_by_its_promised_path(error_class: type[Excepti
     assert getattr(ucxstore, error_class.__name__) is error_class
 
 
+def test_a_class_of_somebody_elses_keeps_its_own_path_and_options() -> None:
+    class Named:
+        def __init_subclass__(cls, name: str) -> None:
+            cls.name = name
+
+    class TheirError(errors.StorageError, Named, name="theirs"):
+        name: str
+
+    assert (TheirError.__module__, TheirError.name) == (__name__, "theirs")
+
+
 @pytest.mark.parametrize("error_class", CLASSES)
 def test_every_exception_is_of_our_tree_and_in_its_picture(error_class: type[Exception]) -> None:
     assert issubclass(error_class, errors.UcxStoreError)

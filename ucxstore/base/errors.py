@@ -48,7 +48,8 @@ class UcxStoreError(Exception):
 
     __module__ = "ucxstore"  # where they are imported from, as tracebacks and pickles have it
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
         if cls.__module__ == __name__:
             cls.__module__ = UcxStoreError.__module__
 
