@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import ucxstore
-from tests import options_page
+from tests import counters_page, options_page
 from tests.docs.blocks import blocks_of
 from ucxstore.base import errors
 from ucxstore.base.environment import READ, READ_BY_OTHERS, SERVE_PREFIX
@@ -21,6 +21,11 @@ NAME = re.compile(r"UCXSTORE_[A-Z0-9_]+")
 def test_the_page_of_options_is_fresh() -> None:
     """To make it anew: ``python -m tests.options_page``."""
     assert options_page.PAGE.read_text() == options_page.page()
+
+
+def test_the_table_of_counters_is_fresh() -> None:
+    """To make it anew: ``python -m tests.counters_page``."""
+    assert counters_page.PAGE.read_text() == counters_page.page()
 
 
 def test_the_page_of_exceptions_has_all() -> None:

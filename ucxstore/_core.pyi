@@ -352,7 +352,14 @@ class CachedSource:
 
     def close(self, why: str) -> None: ...
 
-    def stats(self) -> dict[str, int]: ...
+class Counter:
+    """A number that any thread may add to."""
+
+    def __init__(self) -> None: ...
+
+    def add(self, amount: int = 1) -> None: ...
+
+    def __int__(self) -> int: ...
 
 class Server:
     @overload
@@ -367,9 +374,18 @@ class Server:
 
     def make_room(self, origin: str, waiting: int, is_short: bool) -> bool: ...
 
-    def stats(self) -> dict[str, int]: ...
+    @overload
+    def tell(self, name: str, count: Counter) -> None:
+        """
+        Tell this counter with its own ones, by this name. Before it has sessions.
+        """
 
-    def stats_json(self) -> bytes: ...
+    @overload
+    def tell(self, name: str, disk: DiskCache) -> None:
+        """Likewise, the bytes that a disk cache takes."""
+
+    def stats_json(self) -> bytes:
+        """All counters as JSON: see docs/wire.md."""
 
     def sessions_json(self, after: int) -> bytes:
         """

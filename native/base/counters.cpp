@@ -36,6 +36,13 @@ class Object {
     std::string text_;
 };
 
+template <typename Counts>
+void add_each(Object& object, const Counts& counts) {
+    for (const auto& [name, count] : Counts::names()) {
+        object.add(name, counts.*count);
+    }
+}
+
 std::string array(const std::vector<std::string>& values) {
     std::string out = "[";
     for (const std::string& value : values) {
@@ -131,20 +138,6 @@ SeenCounts SeenByClient::counts() const {
     return sum;
 }
 
-ShelfCounts& ShelfCounts::operator+=(const ShelfCounts& other) {
-    gets_seen += other.gets_seen;
-    bytes_seen += other.bytes_seen;
-    arenas += other.arenas;
-    arena_bytes += other.arena_bytes;
-    arena_bytes_used += other.arena_bytes_used;
-    arena_bytes_slack += other.arena_bytes_slack;
-    arena_bytes_waiting += other.arena_bytes_waiting;
-    arena_bytes_held += other.arena_bytes_held;
-    adopted += other.adopted;
-    adopted_bytes += other.adopted_bytes;
-    return *this;
-}
-
 std::size_t Latencies::bucket(std::chrono::nanoseconds took) {
     const auto steps = static_cast<std::uint64_t>(
         std::max<std::int64_t>((took.count() + kFirst.count() - 1) / kFirst.count(), 1));
@@ -182,18 +175,6 @@ std::uint64_t Counters::all_failed() const {
     return sum;
 }
 
-Counters::InFlight Counters::in_flight() const {
-    InFlight sum;
-    const std::lock_guard lock(mutex_);
-    for (const auto& one : clients_) {
-        if (const auto client = one.lock()) {
-            sum.bytes += client->bytes_in_flight;
-            sum.gets_waiting += client->gets_waiting;
-        }
-    }
-    return sum;
-}
-
 std::shared_ptr<ClientCounters> Counters::add(const std::string& peer,
                                               std::shared_ptr<const Accounted> account) {
     const std::lock_guard lock(mutex_);
@@ -211,10 +192,12 @@ void Counters::set_lanes(ClientCounters& client, std::vector<std::string> lanes,
 
 std::string Counters::to_json(const std::vector<SpaceCounts>& spaces, const ShelfCounts& shelf,
                               const MemoryCounts& memory, const CacheCounts& cache,
-                              const std::vector<AccountCounts>& origins) const {
+                              const std::vector<AccountCounts>& origins,
+                              std::uint64_t asker) const {
     std::vector<std::string> clients;
     std::uint64_t connected = 0;
     std::uint64_t in_flight = 0;
+    std::uint64_t waiting = 0;
     {
         const std::lock_guard lock(mutex_);
         for (const auto& one : clients_) {
@@ -223,62 +206,47 @@ std::string Counters::to_json(const std::vector<SpaceCounts>& spaces, const Shel
                 continue;
             }
             in_flight += client->bytes_in_flight;
+            waiting += client->gets_waiting;
             if (++connected <= kMaxClients) {
                 clients.push_back(client_json(*client, client->lanes_, client->encrypted_));
             }
         }
     }
     std::vector<std::string> shown;
-    for (std::size_t i = 0; i < std::min(spaces.size(), kMaxSpaces); ++i) {
-        shown.push_back(space_json(spaces[i]));
+    std::uint64_t scratch_bytes = 0;
+    for (const SpaceCounts& space : spaces) {
+        scratch_bytes += space.bytes;
+        if (shown.size() < kMaxSpaces) {
+            shown.push_back(space_json(space));
+        }
     }
-
     std::vector<std::string> accounts;
     for (std::size_t i = 0; i < std::min(origins.size(), kMaxOrigins); ++i) {
         accounts.push_back(origin_json(origins[i]));
     }
-    return Object()
+    MemoryCounts of_values = memory;
+    of_values.evicted += cache.evicted;
+    of_values.evicted_bytes += cache.evicted_bytes;
+
+    Object all;
+    all.add("asked_by", asker)
         .add("uptime_s", std::to_string(seconds_since(start_)))
-        .add("gets", gets)
-        .add("gets_missing", gets_missing)
-        .add("sets", sets)
-        .add("bytes_sent", bytes_sent)
-        .add("bytes_received", bytes_received)
-        .add("bytes_in_flight", in_flight)
-        .add("sessions", sessions)
-        .add("sessions_lost", sessions_lost)
-        .add("sessions_ended", sessions_ended)
-        .add("messages_refused", messages_refused)
         .add("connected", connected)
         .add("clients", array(clients))
         .add("scratch_spaces", spaces.size())
         .add("spaces", array(shown))
         .add("origins", array(accounts))
-        .add("gets_seen", shelf.gets_seen)
-        .add("bytes_seen", shelf.bytes_seen)
-        .add("arenas", shelf.arenas)
-        .add("arena_bytes", shelf.arena_bytes)
-        .add("arena_bytes_used", shelf.arena_bytes_used)
-        .add("arena_bytes_slack", shelf.arena_bytes_slack)
-        .add("arena_bytes_waiting", shelf.arena_bytes_waiting)
-        .add("arena_bytes_held", shelf.arena_bytes_held)
-        .add("adopted", shelf.adopted)
-        .add("adopted_bytes", shelf.adopted_bytes)
-        .add("value_count", memory.values)
-        .add("value_bytes", memory.bytes)
-        .add("memory_used", memory.used)
-        .add("memory_limit", memory.limit)
-        .add("evicted", memory.evicted + cache.evicted)
-        .add("evicted_bytes", memory.evicted_bytes + cache.evicted_bytes)
-        .add("evicted_keys", memory.evicted_keys)
-        .add("spilled", memory.spilled)
-        .add("spilled_bytes", memory.spilled_bytes)
-        .add("cache_hits", cache.hits)
-        .add("cache_misses", cache.misses)
-        .add("cached_bytes", cache.bytes)
-        .add("failed", all_failed())
-        .add("abandoned", abandoned)
-        .take();
+        .add("bytes_in_flight", in_flight)
+        .add("gets_waiting", waiting)
+        .add("scratch_bytes", scratch_bytes)
+        .add("failed", all_failed());
+    for (const auto& [name, read] : told_) {
+        all.add(name.c_str(), read());
+    }
+    add_each(all, shelf);
+    add_each(all, of_values);
+    add_each(all, cache);
+    return all.take();
 }
 
 std::string Counters::sessions_json(std::uint64_t after) const {

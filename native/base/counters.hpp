@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -104,6 +105,10 @@ struct SpaceCounts {
     double age_s = 0;
 };
 
+// Counters that are added up, each with the name that `ServerStats` has for it.
+template <typename Counts>
+using Names = std::initializer_list<std::pair<const char*, std::uint64_t Counts::*>>;
+
 // Counters of the memory that clients of the host see; all 0 where there is none.
 struct ShelfCounts {
     std::uint64_t gets_seen = 0;   // values that clients have read there, as they say
@@ -117,10 +122,30 @@ struct ShelfCounts {
     std::uint64_t adopted = 0;        // those of `arenas` that clients have made for one value each
     std::uint64_t adopted_bytes = 0;  // of these
 
-    ShelfCounts& operator+=(const ShelfCounts& other);
+    static Names<ShelfCounts> names() {
+        using Self = ShelfCounts;
+        static constexpr Names<Self> kNames = {{"gets_seen", &Self::gets_seen},
+                                               {"bytes_seen", &Self::bytes_seen},
+                                               {"arenas", &Self::arenas},
+                                               {"arena_bytes", &Self::arena_bytes},
+                                               {"arena_bytes_used", &Self::arena_bytes_used},
+                                               {"arena_bytes_slack", &Self::arena_bytes_slack},
+                                               {"arena_bytes_waiting", &Self::arena_bytes_waiting},
+                                               {"arena_bytes_held", &Self::arena_bytes_held},
+                                               {"adopted", &Self::adopted},
+                                               {"adopted_bytes", &Self::adopted_bytes}};
+        return kNames;
+    }
+
+    ShelfCounts& operator+=(const ShelfCounts& other) {
+        for (const auto& [name, count] : names()) {
+            this->*count += other.*count;
+        }
+        return *this;
+    }
 };
 
-// Values of a server of memory, and what they take of it.
+// Values of a server of memory, and what they take of it; all 0 for other servers.
 struct MemoryCounts {
     std::uint64_t values = 0;
     std::uint64_t bytes = 0;  // of these
@@ -133,15 +158,41 @@ struct MemoryCounts {
     // Where it spills: those of the values, and of their bytes, that are in files.
     std::uint64_t spilled = 0;
     std::uint64_t spilled_bytes = 0;
+
+    static Names<MemoryCounts> names() {
+        using Self = MemoryCounts;
+        static constexpr Names<Self> kNames = {{"value_count", &Self::values},
+                                               {"value_bytes", &Self::bytes},
+                                               {"memory_used", &Self::used},
+                                               {"memory_limit", &Self::limit},
+                                               {"evicted", &Self::evicted},
+                                               {"evicted_bytes", &Self::evicted_bytes},
+                                               {"evicted_keys", &Self::evicted_keys},
+                                               {"spilled", &Self::spilled},
+                                               {"spilled_bytes", &Self::spilled_bytes}};
+        return kNames;
+    }
 };
 
 // What the cache in front of a source has done; all 0 where there is none.
 struct CacheCounts {
     std::uint64_t hits = 0;
     std::uint64_t misses = 0;
-    std::uint64_t bytes = 0;  // that it holds now
+    std::uint64_t joined = 0;  // misses that waited for a request already under way
+    std::uint64_t bytes = 0;   // that it holds now
+    std::uint64_t writing_bytes = 0;
     std::uint64_t evicted = 0;
     std::uint64_t evicted_bytes = 0;
+
+    static Names<CacheCounts> names() {
+        using Self = CacheCounts;
+        static constexpr Names<Self> kNames = {{"cache_hits", &Self::hits},
+                                               {"cache_misses", &Self::misses},
+                                               {"requests_saved", &Self::joined},
+                                               {"cached_bytes", &Self::bytes},
+                                               {"writing_bytes", &Self::writing_bytes}};
+        return kNames;
+    }
 };
 
 // Kinds of requests whose latencies are counted: from when a request has come until the last of its
@@ -196,28 +247,37 @@ inline constexpr std::array<const char*, 11> kFailings{
     "ended",  "evicted",   "busy",        "altered", "unknown"};
 
 class Counters {
+  private:
+    // A counter that is told by its name.
+    struct Named : Count {
+        Named(Counters& all, const char* name) {
+            all.told_.emplace_back(name, [this] { return load(); });
+        }
+    };
+    // Before those that enter themselves here.
+    std::vector<std::pair<std::string, std::function<std::uint64_t()>>> told_;
+
   public:
-    Count gets = 0;
-    Count gets_missing = 0;  // gets of missing keys
-    Count sets = 0;
-    Count bytes_sent = 0;
-    Count bytes_received = 0;
-    Count sessions = 0;
-    Count sessions_lost = 0;
-    Count sessions_ended = 0;  // in favour of others, or by operators
-    Count messages_refused = 0;
-    Count abandoned = 0;  // requests that clients have given up
+    Named gets{*this, "gets"};
+    Named gets_missing{*this, "gets_missing"};
+    Named sets{*this, "sets"};
+    Named bytes_sent{*this, "bytes_sent"};
+    Named bytes_received{*this, "bytes_received"};
+    Named sessions{*this, "sessions"};
+    Named sessions_lost{*this, "sessions_lost"};
+    Named sessions_ended{*this, "sessions_ended"};  // in favour of others, or by operators
+    Named messages_refused{*this, "messages_refused"};
+    Named abandoned{*this, "abandoned"};  // requests that clients have given up
     std::array<Count, kFailings.size()> failed{};
     Latencies latencies;
 
     void count_failed(Failing why) { ++failed[static_cast<std::size_t>(why)]; }
     std::uint64_t all_failed() const;
-    // To all clients, and how many gets of theirs wait.
-    struct InFlight {
-        std::uint64_t bytes = 0;
-        std::uint64_t gets_waiting = 0;
-    };
-    InFlight in_flight() const;
+    // Tells what somebody else counts, by this name. Before the first session. `read` is called on
+    // any thread.
+    void tell(std::string name, std::function<std::uint64_t()> read) {
+        told_.emplace_back(std::move(name), std::move(read));
+    }
 
     void count_get(ClientCounters& client) { ++gets, ++client.gets; }
     void count_set(ClientCounters& client, std::uint64_t bytes) {
@@ -234,13 +294,14 @@ class Counters {
     void set_lanes(ClientCounters& client, std::vector<std::string> lanes, bool encrypted = false);
 
     // The counters as JSON: see docs/wire.md. Of clients, spaces and origins beyond these limits,
-    // only the number is told.
+    // only the number is told. `asker` is the number of the session that asks, or 0.
     static constexpr std::size_t kMaxClients = 512;
     static constexpr std::size_t kMaxSpaces = 512;
     static constexpr std::size_t kMaxOrigins = 512;
     std::string to_json(const std::vector<SpaceCounts>& spaces = {}, const ShelfCounts& shelf = {},
                         const MemoryCounts& memory = {}, const CacheCounts& cache = {},
-                        const std::vector<AccountCounts>& origins = {}) const;
+                        const std::vector<AccountCounts>& origins = {},
+                        std::uint64_t asker = 0) const;
 
     // Clients of sessions with larger numbers than `after`, in order, as JSON: see docs/wire.md. A
     // page has about so many bytes.

@@ -16,6 +16,7 @@
 #include "bindings/py_result.hpp"
 #include "bindings/py_sealing.hpp"
 #include "bindings/py_source.hpp"
+#include "cache/disk.hpp"
 #include "local_client/local_client.hpp"
 #include "memory/copier.hpp"
 #include "memory/recycler.hpp"
@@ -300,41 +301,14 @@ class PyServer {
         return server_.make_room(origin, waiting, is_short);
     }
 
-    // These look at what clients have pinned, and may give arenas back.
-    std::map<std::string, std::uint64_t> stats() const {
-        const WithoutGil released;
-        const Counters& counters = server_.counters();
-        const Counters::InFlight in_flight = counters.in_flight();
-        const MemoryCounts memory = server_.memory_counts();
-        const ShelfCounts shown = server_.shown_counts();
-        return {{"gets", counters.gets},
-                {"gets_missing", counters.gets_missing},
-                {"sets", counters.sets},
-                {"bytes_sent", counters.bytes_sent},
-                {"bytes_received", counters.bytes_received},
-                {"sessions", counters.sessions},
-                {"sessions_lost", counters.sessions_lost},
-                {"sessions_ended", counters.sessions_ended},
-                {"messages_refused", counters.messages_refused},
-                {"abandoned", counters.abandoned},
-                {"failed", counters.all_failed()},
-                {"bytes_in_flight", in_flight.bytes},
-                {"gets_waiting", in_flight.gets_waiting},
-                {"gets_seen", shown.gets_seen},
-                {"bytes_seen", shown.bytes_seen},
-                {"arena_bytes_held", shown.arena_bytes_held},
-                {"value_count", memory.values},
-                {"value_bytes", memory.bytes},
-                {"memory_used", memory.used},
-                {"memory_limit", memory.limit},
-                {"evicted", memory.evicted},
-                {"evicted_bytes", memory.evicted_bytes},
-                {"evicted_keys", memory.evicted_keys},
-                {"spilled", memory.spilled},
-                {"spilled_bytes", memory.spilled_bytes},
-                {"scratch_bytes", server_.scratch_bytes()}};
+    void tell(std::string name, const std::shared_ptr<Count>& count) {
+        server_.tell(std::move(name), [count] { return count->load(); });
+    }
+    void tell_disk(std::string name, const std::shared_ptr<DiskCache>& disk) {
+        server_.tell(std::move(name), [disk] { return disk->bytes(); });
     }
 
+    // Looks at what clients have pinned, and may give arenas back.
     nb::bytes stats_json() const {
         std::string text;
         {
@@ -587,6 +561,11 @@ NB_MODULE(_core, module) {
     bind_log(module);
     bind_source(module);
 
+    nb::class_<Count>(module, "Counter", "A number that any thread may add to.")
+        .def(nb::init<>())
+        .def(
+            "add", [](Count& self, std::uint64_t amount) { self += amount; }, "amount"_a = 1)
+        .def("__int__", [](const Count& self) { return self.load(); });
     nb::class_<PyServer>(module, "Server")
         .def("__init__", &PyServer::make, "storage"_a, "threads"_a, "ucx"_a, "read_only"_a,
              "scratch"_a.none() = nb::none(), "max_sessions"_a.none() = nb::none())
@@ -596,8 +575,11 @@ NB_MODULE(_core, module) {
         .def("join", &PyServer::join, "thread"_a, "fd"_a, "token"_a, "peer"_a, "bounds"_a,
              "origin"_a, "answer"_a)
         .def("make_room", &PyServer::make_room, "origin"_a, "waiting"_a, "is_short"_a)
-        .def("stats", &PyServer::stats)
-        .def("stats_json", &PyServer::stats_json)
+        .def("tell", &PyServer::tell, "name"_a, "count"_a,
+             "Tell this counter with its own ones, by this name. Before it has sessions.")
+        .def("tell", &PyServer::tell_disk, "name"_a, "disk"_a,
+             "Likewise, the bytes that a disk cache takes.")
+        .def("stats_json", &PyServer::stats_json, "All counters as JSON: see docs/wire.md.")
         .def("sessions_json", &PyServer::sessions_json, "after"_a,
              "Clients of sessions with larger numbers than `after`: see docs/wire.md.")
         .def("kick", &PyServer::kick, "session"_a.none(), "origin"_a, "but"_a,

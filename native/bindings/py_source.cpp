@@ -148,17 +148,6 @@ void PyCachedSource::close(const std::string& why) {
     released_->drain();
 }
 
-std::map<std::string, std::uint64_t> PyCachedSource::stats() const {
-    const SourceCounters& counters = source->counters();
-    return {{"cache_hits", source->hits()},
-            {"cache_misses", counters.misses},
-            {"requests_saved", counters.joined},
-            {"cached_bytes", source->cached_bytes()},
-            {"writing_bytes", source->writes().taken()},
-            {"evicted", source->evicted()},
-            {"evicted_bytes", source->evicted_bytes()}};
-}
-
 void bind_source(nb::module_& module) {
     using Queue = FairQueue<std::uint64_t>;
     using Session = std::pair<std::string, std::uint64_t>;
@@ -289,8 +278,7 @@ void bind_source(nb::module_& module) {
                 self.source->end_asking({std::move(keys), std::move(prefixes)});
             },
             "keys"_a, "prefixes"_a)
-        .def("close", &Self::close, "why"_a)
-        .def("stats", &Self::stats);
+        .def("close", &Self::close, "why"_a);
 }
 
 }  // namespace ucxstore::py

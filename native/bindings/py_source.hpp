@@ -40,7 +40,6 @@ class PyCachedSource {
     void close(const std::string& why);
     // Releases what is to be released of Python's.
     void drain();
-    std::map<std::string, std::uint64_t> stats() const;
 
     const std::shared_ptr<CachedSource> source;
 

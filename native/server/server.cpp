@@ -134,14 +134,6 @@ void Server::abandon() {
     local_threads_.clear();
 }
 
-ShelfCounts Server::shown_counts() const {
-    ShelfCounts shown = service_.storages.shown_counts();
-    if (service_.storages.spaces != nullptr) {
-        shown += service_.storages.spaces->shelf_counts();
-    }
-    return shown;
-}
-
 bool Server::answers(std::chrono::milliseconds timeout) {
     struct Waiting {
         Mutex mutex;

@@ -73,13 +73,10 @@ class Server {
     }
     // All counters, those of each client too, as JSON: what it answers to a request for them.
     std::string stats_json() const { return service_.stats(); }
-    // The bytes of values in scratch spaces.
-    std::uint64_t scratch_bytes() const {
-        const auto& spaces = service_.storages.spaces;
-        return spaces == nullptr ? 0 : spaces->held();
+    // As Counters::tell().
+    void tell(std::string name, std::function<std::uint64_t()> read) {
+        service_.counters->tell(std::move(name), std::move(read));
     }
-    MemoryCounts memory_counts() const { return service_.storages.memory_counts(); }
-    ShelfCounts shown_counts() const;
     // Whether every thread runs what it is given, within this time.
     bool answers(std::chrono::milliseconds timeout);
     std::size_t sessions();

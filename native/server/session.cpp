@@ -297,7 +297,7 @@ void Session::on_stats(const wire::RequestHeader& header) {
     if (auto fault = client_->bounds().stats_fault()) {
         return sending_->reply(id_of(header), Status::denied, "(the server's counters) " + *fault);
     }
-    sending_->tell(id_of(header), service_.stats());
+    sending_->tell(id_of(header), service_.stats(client_->id()));
 }
 
 bool Session::on_operate(const wire::RequestHeader& header, std::span<const std::byte> body) {

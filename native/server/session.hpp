@@ -34,8 +34,8 @@ struct Service {
     std::shared_ptr<Ledger> ledger = std::make_shared<Ledger>();
     std::shared_ptr<Operators> operators = std::make_shared<Operators>();
 
-    // The counters as JSON: see docs/wire.md.
-    std::string stats() const {
+    // The counters as JSON, for session `asker`; 0 for none. See docs/wire.md.
+    std::string stats(std::uint64_t asker = 0) const {
         ShelfCounts shown = storages.shown_counts();
         std::vector<SpaceCounts> spaces;
         if (storages.spaces != nullptr) {
@@ -43,7 +43,7 @@ struct Service {
             spaces = storages.spaces->counts();
         }
         return counters->to_json(spaces, shown, storages.memory_counts(), storages.cache_counts(),
-                                 ledger->origins());
+                                 ledger->origins(), asker);
     }
 };
 

@@ -32,7 +32,9 @@ CacheCounts Storages::cache_counts() const {
     return source == nullptr ? CacheCounts()
                              : CacheCounts{.hits = source->hits(),
                                            .misses = source->counters().misses,
+                                           .joined = source->counters().joined,
                                            .bytes = source->cached_bytes(),
+                                           .writing_bytes = source->writes().taken(),
                                            .evicted = source->evicted(),
                                            .evicted_bytes = source->evicted_bytes()};
 }

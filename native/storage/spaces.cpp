@@ -124,15 +124,6 @@ std::shared_ptr<Storage> Spaces::find(std::string_view name) const {
     return found->second.values;
 }
 
-std::uint64_t Spaces::held() const {
-    std::uint64_t held = 0;
-    const std::lock_guard lock(mutex_);
-    for (const auto& [name, space] : spaces_) {
-        held += space.values->held();
-    }
-    return held;
-}
-
 std::vector<SpaceCounts> Spaces::counts(TimePoint now) const {
     std::vector<SpaceCounts> counts;
     const std::lock_guard lock(mutex_);

@@ -63,7 +63,6 @@ class Spaces {
     std::shared_ptr<Storage> find(std::string_view name) const;
 
     // Bytes of values in all of them.
-    std::uint64_t held() const;
     std::vector<SpaceCounts> counts(TimePoint now = Clock::now()) const;
     // Of the shelves of all of them; what was seen of those that have ended, too.
     ShelfCounts shelf_counts() const;

@@ -180,7 +180,7 @@ TEST_P(MemoryLimit, ScratchSpacesAreWithinIt) {
     ASSERT_TRUE(put("a", 20 << 20));
     EXPECT_FALSE(put("b", 20 << 20));
     EXPECT_FALSE(put(*space, "b", 20 << 20));
-    EXPECT_EQ(spaces.held(), 30u << 20);
+    EXPECT_EQ(spaces.counts().at(0).bytes, 30u << 20);
     EXPECT_LE(quota_->used(), kLimit);
     space->remove("a");
     EXPECT_TRUE(put("b", 20 << 20));

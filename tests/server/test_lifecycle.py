@@ -228,6 +228,8 @@ class TestTurnedAway:
         class Unreachable:
             address = b"worker"
 
+            def tell(self, name: str, count: object) -> None: ...
+
             def open(self, thread: int, fd: int, shares_memory: bool) -> "Unreachable":
                 return self
 
@@ -248,7 +250,7 @@ class TestTurnedAway:
         )
         with pytest.raises(ConnectError, match="could not connect back: no common transport"):
             handshake(address, b"the client's worker")
-        eventually(lambda: accepting.turned_away == 1)
+        eventually(lambda: int(accepting.turned_away) == 1)
         accepting.stop(20.0)
         assert refuses(address)
 

@@ -1,8 +1,9 @@
 """The counters of stores and servers, as they are shown."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, NoReturn, cast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import partial
+from typing import Any, ClassVar, Literal, NoReturn, cast
 
 from ucxstore.base.foreign import Fields
 from ucxstore.base.showing import (
@@ -15,6 +16,8 @@ from ucxstore.base.showing import (
 )
 
 _MAX_STATS_BYTES = 8 << 20  # far more than a server tells
+
+_FIGURE = "ucxstore"  # in the metadata of a field
 
 
 class Table(dict[str, Any]):
@@ -29,8 +32,8 @@ class Table(dict[str, Any]):
     _leading: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
-        for field in self._names():
-            super().__setitem__(field, getattr(self, field))
+        for name in self._names():
+            super().__setitem__(name, getattr(self, name))
 
     @classmethod
     def _names(cls) -> list[str]:
@@ -308,184 +311,184 @@ class SpaceStats(Table):
     age_s: float
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class ServerStats(Table):
-    """The counters of a server since it was started.
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """What a field of `ServerStats` is: its row in all tables and pages of counters.
 
     Attributes
     ----------
-    uptime_s : float
-        Seconds since it was started.
-    gets, gets_missing, sets : int
-        Values that were asked for, those of them that were not there, and values that were stored.
-    bytes_sent, bytes_received : int
-        Bytes of replies that were sent, but for those with these counters, and of values that were
-        stored.
-    bytes_in_flight : int
-        Bytes that are on their way to clients now.
-    sessions, sessions_lost, sessions_ended : int
-        Clients that have connected, those that were lost in the middle of something, and those that
-        were asked to go for others, as they were idle, or that an operator has ended.
-    messages_refused : int
-        Messages that broke the protocol or belonged to no session.
-    connected : int
-        Clients that are connected now.
-    clients : list of ClientStats
-        Those, or the first 512.
-    scratch_spaces : int
-        Scratch spaces that there are now.
-    spaces : list of SpaceStats
-        Those, or the first 512.
-    origins : list of OriginStats
-        Where clients are from, or the first 512; the one that holds most comes first.
-    gets_seen, bytes_seen : int
-        Values that clients of the server's host have read themselves, in memory that they see or
-        from its files, and their bytes, as they say. They are not in `gets` and `bytes_sent`.
-    arenas, arena_bytes : int
-        Pieces of that memory, and the bytes that they may take; these and the following are 0 where
-        there is no such memory.
-    arena_bytes_used, arena_bytes_slack : int
-        Those of them that values take, and that are kept for small values.
-    arena_bytes_waiting : int
-        Those of values that were replaced or removed, and that clients still read.
-    arena_bytes_held : int
-        Those of all values that clients read right now, or hold in views and mapped results.
-    adopted, adopted_bytes : int
-        Those of `arenas` that clients have made, each with one value that was not copied, and the
-        bytes of these.
-    value_count, value_bytes : int
-        Values of a server of memory, and their bytes; 0 for other servers, as the next two.
-    memory_used, memory_limit : int
-        Memory that these take, and scratch spaces, with all that they need besides; and how much
-        they may take.
-    evicted, evicted_bytes : int
-        Values that were given up for others, by a cache or a full memory (``when_full="evict"``).
-    evicted_keys : int
-        Keys of such values of memory that were not set or deleted since: reads of them fail.
-    spilled, spilled_bytes : int
-        Those of `value_count` and `value_bytes` that lie in files (``when_full="spill:..."``).
-    cache_hits, cache_misses, cached_bytes : int
-        Values that were in the cache in front of a source when they were wanted, and those that
-        were not; and what it holds.
-    failed : int
-        Requests that were answered with a failure. A missing key is none.
-    abandoned : int
-        Requests that clients have given up, as they were cancelled or took too long.
+    name : str
+        Of the field, on the wire, too.
+    kind : {"counter", "gauge"}
+        Whether it only grows.
+    unit : {"", "bytes", "seconds"}
+    help : str
+    metric : str
+        Its name for Prometheus, without ``ucxstore_`` and ``_total``; empty if it has none.
+    where : {"core", "accepting", "source"}
+        Where it is counted: in the core; in Python by `Acceptor`, or by `Carrier` and below it.
     """
 
-    uptime_s: float
-    gets: int
-    gets_missing: int
-    sets: int
-    bytes_sent: int
-    bytes_received: int
-    bytes_in_flight: int
-    sessions: int
-    sessions_lost: int
-    sessions_ended: int
-    messages_refused: int
-    connected: int
+    name: str
+    kind: Literal["counter", "gauge"]
+    unit: Literal["", "bytes", "seconds"]
+    help: str
+    metric: str
+    where: Literal["core", "accepting", "source"]
+
+    @property
+    def text(self) -> str:
+        """Its meaning, with the unit."""
+        return f"{self.help} In {self.unit}." if self.unit else self.help
+
+
+def _figure(
+    kind: str, help: str, metric: str | None = None, *, unit: str = "", where: str = "core"
+) -> Any:
+    about = {"kind": kind, "help": help, "metric": metric, "unit": unit, "where": where}
+    return field(metadata={_FIGURE: about})
+
+
+_counter = partial(_figure, "counter")
+_gauge = partial(_figure, "gauge")
+
+
+def figures() -> Iterator[Figure]:
+    """Yield the numbers that a server counts, in the order of `ServerStats`."""
+    for each in fields(ServerStats):
+        if _FIGURE in each.metadata:
+            about = {**each.metadata[_FIGURE], "name": each.name}
+            if about["metric"] is None:
+                about["metric"] = each.name
+            yield Figure(**about)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ServerStats(Table):
+    """The counters of a server since it was started, as `Server.stats` and its clients have them.
+
+    Each field that is a number says all about itself here. `figures` reads that: for Prometheus,
+    for docs/howto/monitor.md, for ``help(ServerStats)``, and to parse what a server sends.
+    """
+
+    # Whoever asks is no counter of the server's.
+    _hidden = frozenset({"asked_by"})
+
+    asked_by: int
     clients: list[ClientStats]
-    scratch_spaces: int
-    spaces: list[SpaceStats]
     origins: list[OriginStats]
-    gets_seen: int
-    bytes_seen: int
-    arenas: int
-    arena_bytes: int
-    arena_bytes_used: int
-    arena_bytes_slack: int
-    arena_bytes_waiting: int
-    arena_bytes_held: int
-    adopted: int
-    adopted_bytes: int
-    value_count: int
-    value_bytes: int
-    memory_used: int
-    memory_limit: int
-    evicted: int
-    evicted_bytes: int
-    evicted_keys: int
-    spilled: int
-    spilled_bytes: int
-    cache_hits: int
-    cache_misses: int
-    cached_bytes: int
-    failed: int
-    abandoned: int
+    spaces: list[SpaceStats]
+    uptime_s: float = _gauge("Since the server was started.", "uptime_seconds", unit="seconds")
+    gets: int = _counter("Values that were requested.")
+    gets_missing: int = _counter(
+        "Those of them that were not there; in Zarr that is not a failure."
+    )
+    sets: int = _counter("Values that were stored.")
+    bytes_sent: int = _counter(
+        "Replies that were sent, but for those with these counters.", "sent_bytes", unit="bytes"
+    )
+    bytes_received: int = _counter("Values that were stored.", "received_bytes", unit="bytes")
+    bytes_in_flight: int = _gauge(
+        "What is on its way to clients now.", "in_flight_bytes", unit="bytes"
+    )
+    gets_waiting: int = _gauge("Requested values that wait to be sent.")
+    gets_seen: int = _counter(
+        "Values that clients of the server's host have read themselves, in shared memory or in "
+        "files, as they say. They are not in `gets`."
+    )
+    bytes_seen: int = _counter(
+        "Those values. They are not in `bytes_sent`.", "seen_bytes", unit="bytes"
+    )
+    failed: int = _counter(
+        "Requests that were answered with a failure. For Prometheus they have a label, the reason.",
+        "",
+    )
+    abandoned: int = _counter("Requests that clients have given up: time-outs and cancellations.")
+    sessions: int = _counter("Clients that have connected.")
+    sessions_lost: int = _counter("Clients that were lost in the middle of a request.")
+    sessions_ended: int = _counter(
+        "Clients that were disconnected: idle ones to make room for others (`--max-sessions`), and "
+        "those that an operator has ended (`ucxstore kick`)."
+    )
+    connected: int = _gauge("Clients that are connected now.")
+    turned_away: int = _counter(
+        "Connections whose handshake failed: a wrong secret, for instance.", where="accepting"
+    )
+    probes: int = _counter(
+        "Connections that asked for nothing: health checks open the port and close it, and clients "
+        "of several servers look at what each of them is.",
+        where="accepting",
+    )
+    messages_refused: int = _counter("Messages that broke the protocol or belonged to no session.")
+    value_count: int = _gauge("Values of a server of memory; 0 for other servers.", "values")
+    value_bytes: int = _gauge("Those values.", unit="bytes")
+    memory_used: int = _gauge(
+        "Memory that values take, and scratch spaces, with all that they need besides.",
+        "memory_used_bytes",
+        unit="bytes",
+    )
+    memory_limit: int = _gauge(
+        "Memory that these may take; 0 if it is unbounded.", "memory_limit_bytes", unit="bytes"
+    )
+    evicted: int = _counter(
+        'Values that were given up for others, by a cache or a full memory (`when_full="evict"`).'
+    )
+    evicted_bytes: int = _counter("Those values.", unit="bytes")
+    evicted_keys: int = _gauge(
+        "Keys of such values of memory that were not set or deleted since: reads of them fail."
+    )
+    spilled: int = _gauge(
+        'Values of memory that lie in files (`when_full="spill:..."`).', "spilled_values"
+    )
+    spilled_bytes: int = _gauge("Those values.", unit="bytes")
+    arenas: int = _gauge("Pieces of the memory that clients of the host see; 0 without any.")
+    arena_bytes: int = _gauge("What these may take.", unit="bytes")
+    arena_bytes_used: int = _gauge("What values take of them.", "arena_used_bytes", unit="bytes")
+    arena_bytes_slack: int = _gauge(
+        "What is kept in them for small values.", "arena_slack_bytes", unit="bytes"
+    )
+    arena_bytes_waiting: int = _gauge(
+        "Values that were replaced or removed, and that clients still read.",
+        "arena_waiting_bytes",
+        unit="bytes",
+    )
+    arena_bytes_held: int = _gauge(
+        "All values that clients of the host read now, or hold in views and mapped results.",
+        "held_bytes",
+        unit="bytes",
+    )
+    adopted: int = _gauge("Arenas that clients have made, each with a value that was not copied.")
+    adopted_bytes: int = _gauge("Those values.", unit="bytes")
+    scratch_spaces: int = _gauge("Scratch spaces that there are now.")
+    scratch_bytes: int = _gauge("Values in these.", unit="bytes")
+    cache_hits: int = _counter(
+        "Values that were in the cache in front of a source when they were requested; 0 without a "
+        "source, as all that follow."
+    )
+    cache_misses: int = _counter("Values that the source was asked for.")
+    requests_saved: int = _counter("Misses that waited for a request under way.")
+    cached_bytes: int = _gauge("What the cache takes.", unit="bytes")
+    writing_bytes: int = _gauge("Values on their way to the source.", unit="bytes")
+    source_failed: int = _counter(
+        "Requests to the source that failed.", "source_failures", where="source"
+    )
+    source_timeouts: int = _counter("Those that it did not answer in time.", where="source")
+    disk_hits: int = _counter("Values that were in the cache directory.", where="source")
+    disk_bytes: int = _gauge("What the cache directory takes.", unit="bytes", where="source")
+    disk_failures: int = _counter("Uses of the cache directory that failed.", where="source")
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class ServerCounters(Table):
-    """What `Server.stats` returns: the counters of a server of this process.
+def _attributes() -> Iterator[str]:
+    yield "\n    Attributes\n    ----------"
+    yield "    asked_by : int\n        The session that has asked; 0 in `Server.stats`."
+    for each in figures():
+        yield f"    {each.name} : {'float' if each.unit == 'seconds' else 'int'}"
+        yield f"        {each.text}"
+    yield "    clients, origins, spaces : list"
+    yield "        `ClientStats`, `OriginStats` and `SpaceStats`: all, or the first 512 of each."
 
-    Attributes
-    ----------
-    gets, gets_missing, gets_seen, sets : int
-        As in `ServerStats`, and so are all others up to `spilled_bytes`.
-    bytes_sent, bytes_received, bytes_seen, bytes_in_flight : int
-    sessions, sessions_lost, sessions_ended, messages_refused : int
-    failed, abandoned : int
-    arena_bytes_held : int
-    value_count, value_bytes, memory_used, memory_limit : int
-    evicted, evicted_bytes, evicted_keys : int
-    spilled, spilled_bytes : int
-    gets_waiting : int
-        Values that were asked for, and wait to be sent.
-    turned_away, probes : int
-        Connections whose handshake failed, and those that were closed without a byte.
-    scratch_bytes : int
-        Bytes of values in scratch spaces.
-    cache_hits, cache_misses, cached_bytes : int
-        As in `ServerStats`. These and the following are 0 where there is no source.
-    requests_saved : int
-        Misses that waited for a request that was under way.
-    writing_bytes : int
-        Bytes of values on their way to the source.
-    source_failed, source_timeouts : int
-        Requests to the source that failed, and those that it did not answer in time.
-    disk_hits, disk_bytes, disk_failures : int
-        Values that were in the cache directory, the bytes that it takes, and its uses that failed.
-    """
 
-    gets: int
-    gets_missing: int
-    gets_seen: int
-    sets: int
-    bytes_sent: int
-    bytes_received: int
-    bytes_seen: int
-    bytes_in_flight: int
-    sessions: int
-    sessions_lost: int
-    sessions_ended: int
-    messages_refused: int
-    failed: int
-    abandoned: int
-    arena_bytes_held: int
-    value_count: int
-    value_bytes: int
-    memory_used: int
-    memory_limit: int
-    evicted: int
-    evicted_bytes: int
-    evicted_keys: int
-    spilled: int
-    spilled_bytes: int
-    gets_waiting: int
-    turned_away: int
-    probes: int
-    scratch_bytes: int
-    cache_hits: int
-    cache_misses: int
-    cached_bytes: int
-    requests_saved: int
-    writing_bytes: int
-    source_failed: int
-    source_timeouts: int
-    disk_hits: int
-    disk_bytes: int
-    disk_failures: int
+ServerStats.__doc__ = "\n".join([str(ServerStats.__doc__).rstrip(), *_attributes()])
 
 
 def parse_server_stats(text: bytes) -> ServerStats:
@@ -498,7 +501,8 @@ def parse_server_stats(text: bytes) -> ServerStats:
     """
     found = Fields.read(text, "the counters of a server", _MAX_STATS_BYTES)
     return ServerStats(
-        **_numbers(found, ServerStats),
+        asked_by=found.integer("asked_by"),
+        **_numbers(found, [each.name for each in figures()]),
         clients=[_client(one) for one in found.each("clients")],
         spaces=[_space(one) for one in found.each("spaces")],
         origins=[_origin(one) for one in found.each("origins")],
@@ -523,21 +527,25 @@ def _client(found: Fields) -> ClientStats:
         lanes=found.texts("lanes"),
         encrypted=found.flag("encrypted"),
         held=found.integers("held"),
-        **_numbers(found, ClientStats),
+        **_numbers(found, _numbers_of(ClientStats)),
     )
 
 
 def _origin(found: Fields) -> OriginStats:
     return OriginStats(
-        origin=found.text("origin"), held=found.integers("held"), **_numbers(found, OriginStats)
+        origin=found.text("origin"),
+        held=found.integers("held"),
+        **_numbers(found, _numbers_of(OriginStats)),
     )
 
 
 def _space(found: Fields) -> SpaceStats:
-    return SpaceStats(name=found.text("name"), **_numbers(found, SpaceStats))
+    return SpaceStats(name=found.text("name"), **_numbers(found, _numbers_of(SpaceStats)))
 
 
-def _numbers(found: Fields, of: type[Table]) -> dict[str, Any]:
-    others = {"clients", "spaces", "origins", "peer", "lanes", "name", "origin", "held"}
-    others.add("encrypted")
-    return {name: found.number(name) for name in of._names() if name not in others}
+def _numbers(found: Fields, names: Iterable[str]) -> dict[str, Any]:
+    return {name: found.number(name) for name in names}
+
+
+def _numbers_of(of: type[Table]) -> list[str]:
+    return [each.name for each in fields(cast(Any, of)) if each.type in (int, float)]

@@ -89,10 +89,15 @@ async def _main(arguments: argparse.Namespace) -> int:
 
 
 def report(server: str, now: "ServerStats", before: "ServerStats | None" = None) -> str:
-    """Return readable counters; with those from `before`, also the rates since then."""
+    """Return readable counters; with those from `before`, also the rates since then.
+
+    Whoever has asked for them is no client here.
+    """
+    clients = [one for one in now["clients"] if one["id"] != now["asked_by"]]
+    own = 1 if now["asked_by"] else 0
     lines = [
-        f"{server}, up {time_text(now['uptime_s'])}, {now['connected']} clients "
-        f"({now['sessions']} so far, {now['sessions_lost']} lost, "
+        f"{server}, up {time_text(now['uptime_s'])}, {now['connected'] - own} clients "
+        f"({now['sessions'] - own} so far, {now['sessions_lost']} lost, "
         f"{now['messages_refused']} messages refused)",
         f"gets  {now['gets']:,} ({now['gets_missing']:,} missing), {size_text(now['bytes_sent'])} "
         f"sent, {size_text(now['bytes_in_flight'])} in flight",
@@ -146,7 +151,7 @@ def report(server: str, now: "ServerStats", before: "ServerStats | None" = None)
             f"now   {gets:,.0f} gets/s, {size_text(sent)}/s sent, {seen:,.0f} seen/s, "
             f"{size_text(bytes_seen)}/s seen, {sets:,.0f} sets/s, {size_text(received)}/s received"
         )
-    lines += columns([_COLUMNS, *map(_row, now["clients"])])
+    lines += columns([_COLUMNS, *map(_row, clients)])
     if len(now["origins"]) > 1:
         lines += columns([_ORIGIN_COLUMNS, *map(_origin_row, now["origins"])])
     if now["scratch_spaces"]:

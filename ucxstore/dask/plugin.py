@@ -89,8 +89,6 @@ class ServerPlugin(WorkerPlugin):
         if server is None or running is None:
             return None
         counted = server.stats_json()
-        if not counted:
-            return None
         return figures_of(str(running.server), self.bytes_held, self._memory, counted, self._totals)
 
     async def setup(self, worker: Worker) -> None:

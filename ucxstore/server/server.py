@@ -16,7 +16,7 @@ from ucxstore.base.native import core
 from ucxstore.base.options import UcxConfig
 from ucxstore.base.secret import Secret
 from ucxstore.base.showing import html_block, html_details, html_table
-from ucxstore.base.stats import ServerCounters
+from ucxstore.base.stats import ServerStats, figures, parse_server_stats
 from ucxstore.server.accepting.acceptor import Acceptor, Terms
 from ucxstore.server.accepting.data_ports import DataPorts
 from ucxstore.server.accepting.joining import Joining
@@ -184,6 +184,10 @@ class Server:
             )
             on_failure.callback(native.close, _UNMADE_SECONDS)
             native.set_operators(Operating(native, carrier))
+            of_source = {} if carrier is None else carrier.counted
+            for each in figures():
+                if each.where == "source":
+                    native.tell(each.name, of_source.get(each.name, core.Counter()))
             acceptor = Acceptor(
                 listener,
                 native,
@@ -257,19 +261,19 @@ class Server:
         """Do as `ucxstore.base.options.Reachable` says, for `UcxStore(server)`."""
         return self._address, self._secret
 
-    def stats(self) -> ServerCounters:
+    def stats(self) -> ServerStats:
         """Return the counters since the start; once closed, those at the end.
 
         Returns
         -------
-        ServerCounters
-            A frozen dataclass that prints as a table. It is a dictionary, too.
+        ServerStats
+            As `UcxStore.server_stats`: a frozen dataclass that prints as a table. It is a
+            dictionary, too.
         """
-        without_source = dict.fromkeys(ServerCounters._names(), 0)
-        return ServerCounters(**without_source | self._threads.stats())
+        return parse_server_stats(self.stats_json())
 
     def stats_json(self) -> bytes:
-        """Return what it answers to `UcxStore.server_stats`, as JSON; empty once closed."""
+        """Return the same as JSON, as it goes over the wire."""
         return self._threads.stats_json()
 
     def disk_space(self) -> Space | None:
@@ -441,7 +445,7 @@ class _Threads:
         self._carrier = carrier
         self.identity = acceptor.identity
         self._lock = process.lock()
-        self._last_stats: dict[str, int] | None = None  # once closed
+        self._last_stats: bytes | None = None  # once closed
         self._last_failures: dict[str, int] = {}
         self._last_latencies: dict[str, tuple[list[int], float]] = {}
         self._draining = False
@@ -454,16 +458,6 @@ class _Threads:
     def sessions(self) -> int:
         return 0 if self._last_stats is not None else self._native.sessions
 
-    def stats(self) -> dict[str, int]:
-        if self._last_stats is not None:
-            return dict(self._last_stats)
-        counted = {
-            **self._native.stats(),
-            "turned_away": self._acceptor.turned_away,
-            "probes": self._acceptor.probes,
-        }
-        return counted if self._carrier is None else {**counted, **self._carrier.stats()}
-
     def change_secret(self, secret: Secret) -> None:
         text = _reveal(secret)
         self._acceptor.change_secret(text)
@@ -471,7 +465,7 @@ class _Threads:
             self._carrier.members.change_secret(text)
 
     def stats_json(self) -> bytes:
-        return b"" if self._last_stats is not None else self._native.stats_json()
+        return self._native.stats_json() if self._last_stats is None else self._last_stats
 
     def disk_space(self) -> Space | None:
         return None if self._disk is None or self.closed else self._disk.read()
@@ -533,7 +527,7 @@ class _Threads:
                 self.drain(timeout)
                 self._last_failures = self._native.failures()
                 self._last_latencies = self._native.latencies()
-                self._last_stats = self.stats()
+                self._last_stats = self._native.stats_json()
                 self._native.close(max(end - time.monotonic(), _RELEASE_SECONDS))
                 if self._carrier is not None:
                     self._carrier.close(max(end - time.monotonic(), _RELEASE_SECONDS))

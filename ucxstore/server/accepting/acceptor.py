@@ -27,6 +27,7 @@ from ucxstore.base.errors import (
     UcxStoreError,
 )
 from ucxstore.base.grants import ALL, Bounds, Role
+from ucxstore.base.native import core
 from ucxstore.protocol.frames import (
     TOKEN_BYTES,
     Attach,
@@ -127,6 +128,9 @@ class Sessions(Protocol):
         `answer` is the first that it sends there.
         """
 
+    def tell(self, name: str, count: core.Counter) -> None:
+        """Tell a counter with the server's own ones."""
+
     def renew_sessions(self, timeout: float) -> None:
         """Have all clients that are connected connect anew; end what is left after `timeout`."""
 
@@ -191,8 +195,10 @@ class Acceptor:
         data_ports: DataPorts | None = None,
         make_agreement: Callable[[], Agreement] | None = None,
     ) -> None:
-        self.turned_away = 0  # connections whose handshake failed
-        self.probes = 0  # connections that only looked, as health checks do
+        self.turned_away = core.Counter()  # connections whose handshake failed
+        self.probes = core.Counter()  # connections that only looked, as health checks do
+        sessions.tell("turned_away", self.turned_away)
+        sessions.tell("probes", self.probes)
         self._listener = listener
         self._listener.setblocking(False)
         self._joining = joining
@@ -306,7 +312,7 @@ class Acceptor:
                 guest = Guest.at(sock)
             except OSError:  # it has gone
                 sock.close()
-                self.probes += 1
+                self.probes.add()
                 continue
             self._turn_away(
                 self._guests.add(guest), f"{MAX_HANDSHAKES} clients are connecting at once"
@@ -552,7 +558,7 @@ class Acceptor:
     def _note_end(self, guest: Guest, peer: str, what: str, error: Exception) -> None:
         """Note a handshake that did not come to its end, or that was only a probe of the port."""
         if guest.was_a_probe:
-            self.probes += 1
+            self.probes.add()
             logs.refusals.log(
                 logging.DEBUG,
                 "probes of the port",
@@ -574,7 +580,7 @@ class Acceptor:
         exc_info: bool = False,
     ) -> None:
         """Count a handshake that failed, and log it, unless there are many."""
-        self.turned_away += 1
+        self.turned_away.add()
         extra = {"event": "handshake_refused", "peer": peer}
         logs.refusals.log(
             level, "refused handshakes", origin, message, *arguments, extra=extra, exc_info=exc_info

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from ucxstore.base import ucx_library
 from ucxstore.base.address import HostPort
+from ucxstore.base.stats import figures
 from ucxstore.server import Server
 from ucxstore.server.accepting.listen import is_loopback, resolve
 from ucxstore.server.options.server_options import parse_bind
@@ -17,62 +18,11 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.metrics_core import Metric
 
-# By the names in Server.stats(): the names for Prometheus, and their descriptions.
-COUNTERS = {
-    "gets": ("gets", "Values that were requested."),
-    "gets_missing": ("gets_missing", "Values that were requested and missing."),
-    "gets_seen": ("gets_seen", "Values that clients of this host have read without a request."),
-    "bytes_seen": ("seen_bytes", "Bytes of values that clients have read without a request."),
-    "sets": ("sets", "Values that were stored."),
-    "bytes_sent": ("sent_bytes", "Bytes of replies that were sent."),
-    "bytes_received": ("received_bytes", "Bytes of values that were stored."),
-    "sessions": ("sessions", "Clients that have connected."),
-    "sessions_lost": ("sessions_lost", "Clients that were lost during a request."),
-    "sessions_ended": (
-        "sessions_ended",
-        "Clients that were asked to go for others, or that an operator has ended.",
-    ),
-    "messages_refused": ("messages_refused", "Messages that broke the protocol."),
-    "turned_away": ("turned_away", "Connections whose handshake failed."),
-    "probes": ("probes", "Connections that asked for nothing, as those of health checks."),
-    "abandoned": ("abandoned", "Requests that clients have given up."),
-    "cache_hits": ("cache_hits", "Values that were in the cache when they were requested."),
-    "cache_misses": ("cache_misses", "Values that the source was asked for."),
-    "requests_saved": ("requests_saved", "Misses that waited for a request under way."),
-    "evicted": ("evicted", "Values that have left a cache, or a full memory, for others."),
-    "evicted_bytes": ("evicted_bytes", "Bytes of values that have left for others."),
-    "disk_hits": ("disk_hits", "Values that were in the cache directory."),
-    "disk_failures": ("disk_failures", "Uses of the cache directory that failed."),
-    "source_failed": ("source_failures", "Requests to the source that failed."),
-    "source_timeouts": ("source_timeouts", "Requests to the source without an answer in time."),
-}
-GAUGES = {
-    "bytes_in_flight": ("in_flight_bytes", "Bytes on their way to clients."),
-    "gets_waiting": ("gets_waiting", "Requested values that wait to be sent."),
-    "value_count": ("values", "Values of a server of memory."),
-    "value_bytes": ("value_bytes", "Bytes of these values."),
-    "memory_used": ("memory_used_bytes", "Memory that values take, with all that they need."),
-    "memory_limit": ("memory_limit_bytes", "Memory that values may take; 0 if it is unbounded."),
-    "evicted_keys": (
-        "evicted_keys",
-        "Keys whose values have left memory, and that are remembered.",
-    ),
-    "spilled": ("spilled_values", "Values of memory that lie in files."),
-    "spilled_bytes": ("spilled_bytes", "Bytes of these values in files."),
-    "arena_bytes_held": ("held_bytes", "Bytes of values that clients of this host hold in memory."),
-    "scratch_bytes": ("scratch_bytes", "Bytes of values in scratch spaces."),
-    "cached_bytes": ("cached_bytes", "Bytes that the cache takes."),
-    "writing_bytes": ("writing_bytes", "Bytes of values on their way to the source."),
-    "disk_bytes": ("disk_bytes", "Bytes that the cache directory takes."),
-}
 # By the names in Server.disk_space().
-DISK = {
+_DISK = {
     "free": ("disk_free_bytes", "Bytes that are free on the disk of the directory or the cache."),
     "size": ("disk_size_bytes", "Bytes that this disk has."),
 }
-# In Server.stats(), and told as metrics with labels.
-LABELLED = {"failed"}
-
 # Seconds at which the first bucket of Server.latencies() ends, each of the next at twice that.
 _FIRST_BUCKET = 1e-5
 
@@ -178,16 +128,16 @@ class _ServerCollector:
         )
 
         counted = self._server.stats()
-        for ours, (name, text) in COUNTERS.items():
-            yield CounterMetricFamily(f"ucxstore_{name}", text, value=counted[ours])
-        for ours, (name, text) in GAUGES.items():
-            yield GaugeMetricFamily(f"ucxstore_{name}", text, value=counted[ours])
+        families = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
+        for each in figures():
+            if each.metric:
+                yield families[each.kind](
+                    f"ucxstore_{each.metric}", each.text, value=counted[each.name]
+                )
         space = self._server.disk_space()
         if space is not None:
-            for ours, (name, text) in DISK.items():
+            for ours, (name, text) in _DISK.items():
                 yield GaugeMetricFamily(f"ucxstore_{name}", text, value=getattr(space, ours))
-        connected = self._server.sessions
-        yield GaugeMetricFamily("ucxstore_connected", "Clients that are connected.", connected)
         failures = CounterMetricFamily(
             "ucxstore_failures", "Requests that were answered with a failure.", labels=["reason"]
         )

@@ -99,7 +99,8 @@ class Carrier:
         self._timeout = timeout
         self._tier = source if isinstance(source, TieredSource) else None
         self._slow = logs.slow_request()
-        self._failed = self._timed_out = 0  # requests to the source
+        self._failed = core.Counter()  # requests to the source
+        self._timed_out = core.Counter()
         self._reports = logs.Limited()
         self._asking = process.lock()
         self._answer = ""  # what was wrong with the source
@@ -158,14 +159,11 @@ class Carrier:
         async with asyncio.timeout(patience):
             await self._source.head(_ASKED)
 
-    def stats(self) -> dict[str, int]:
-        """Return the counters of the cache, and of requests to the source that failed."""
-        counted = {
-            **self._storage.stats(),
-            "source_failed": self._failed,
-            "source_timeouts": self._timed_out,
-        }
-        return counted if self._tier is None else {**counted, **self._tier.stats()}
+    @property
+    def counted(self) -> dict[str, core.Counter | core.DiskCache]:
+        """The counters of requests to the source, and of the cache directory, by their names."""
+        of_disk = {} if self._tier is None else self._tier.counted
+        return {"source_failed": self._failed, "source_timeouts": self._timed_out, **of_disk}
 
     def flush(self, name: str) -> Flushed:
         """Drop a key, and all below it, from the cache and from the cache directory.
@@ -190,13 +188,9 @@ class Carrier:
 
     async def _flush(self, name: str) -> Flushed:
         """Drop both at once: nothing gets from one to the other in between."""
-        before = after = 0
-        if self._tier is not None:
-            before = self._tier.stats()["disk_bytes"]
-            self._tier.forget_below(name)
-            after = self._tier.stats()["disk_bytes"]
+        disk_freed = 0 if self._tier is None else self._tier.forget_below(name)
         freed, read = self._storage.flush(name)
-        return Flushed(freed, read, max(before - after, 0))
+        return Flushed(freed, read, disk_freed)
 
     def close(self, timeout: float) -> None:
         """Fail all calls and end the thread; wait for its end for up to `timeout` seconds."""
@@ -365,7 +359,7 @@ class Carrier:
         if answered:
             why = self._source.explain(error)
         else:
-            self._timed_out += 1
+            self._timed_out.add()
             why = self._source.explain(TimeoutError(f"no answer within {self._timeout:g} s"))
         if not isinstance(error, AbandonedError):
             self._report_failed(operation, arguments[0], time.monotonic() - begun, why)
@@ -374,7 +368,7 @@ class Carrier:
     def _report_no_turn(
         self, operation: str, arguments: tuple[object, ...], error: TimeoutError
     ) -> None:
-        self._timed_out += 1
+        self._timed_out.add()
         self._report_failed(operation, arguments[0], self._timeout, str(error))
 
     def _report(self, operation: str, about: object, seconds: float) -> None:
@@ -398,7 +392,7 @@ class Carrier:
             )
 
     def _report_failed(self, operation: str, about: object, seconds: float, why: str) -> None:
-        self._failed += 1
+        self._failed.add()
         held_back = self._reports.admit()
         if held_back is None:
             return

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from ucxstore.base import logs
+from ucxstore.base.native import core
 from ucxstore.server.sources.cache_dir import CacheDirectory
 from ucxstore.server.sources.source import (
     ChangedError,
@@ -72,13 +73,15 @@ class TieredSource:
         self._writers = ThreadPoolExecutor(_WRITERS, "ucxstore-disk-writer")
         self._backlog = 0
         self._paused_until = {"reads": 0.0, "writes": 0.0}
-        self._hits = self._failures = 0
+        self._hits = core.Counter()
+        self._failures = core.Counter()
 
-    def stats(self) -> dict[str, int]:
-        """Return the counters of the disk tier."""
+    @property
+    def counted(self) -> dict[str, core.Counter | core.DiskCache]:
+        """The counters of the disk tier, by their names."""
         return {
             "disk_hits": self._hits,
-            "disk_bytes": self._disk.bytes,
+            "disk_bytes": self._directory.disk,
             "disk_failures": self._failures,
         }
 
@@ -93,12 +96,12 @@ class TieredSource:
         believed = self._believed and self.believes(key)
         kept = await self._read(key, part)
         if kept is not None and ((believed and self.believes(key)) or _has_tag(part)):
-            self._hits += 1
+            self._hits.add()
             return kept
         try:
             found = await self.source.get(key, part, "" if kept is None else kept.etag)
         except UnchangedError:
-            self._hits += 1
+            self._hits.add()
             return kept
         except ChangedError:
             self.forget(key)
@@ -217,11 +220,13 @@ class TieredSource:
         self._disk.forget_prefix(prefix)
         self._sweep()
 
-    def forget_below(self, name: str) -> None:
-        """Do so for a key and all below it; for all, if it is ""."""
+    def forget_below(self, name: str) -> int:
+        """Do so for a key and all below it; for all, if it is "". Return the bytes of the files."""
+        before = self._disk.bytes
         if name:
             self._disk.forget(name)
         self.forget_prefix(f"{name}/" if name else "")
+        return max(before - self._disk.bytes, 0)
 
     def _sweep(self) -> None:
         try:
@@ -230,7 +235,7 @@ class TieredSource:
             return
 
     def _failed(self, what: str) -> None:
-        self._failures += 1
+        self._failures.add()
         self._paused_until[what] = asyncio.get_running_loop().time() + _PAUSE
         logs.server.warning("%s of the cache directory fail, and are paused for %g s", what, _PAUSE)
 
