@@ -2,8 +2,11 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
+# What the demo needs to be built and run, and all that anything else here needs.
+BASICS := $(VENV)/.basics
 DEPENDENCIES := $(VENV)/.dependencies
-BUILT := $(VENV)/.built
+PACKAGE := $(VENV)/.built
+BUILT := $(PACKAGE) $(DEPENDENCIES)
 VERSITYGW := v1.8.0
 TOXIPROXY := v2.12.0
 AZURITE := 3.35.0
@@ -46,7 +49,7 @@ test-python test-system test-python-full test-python-nightly: export OPENBLAS_NU
 
 # Where there is ccache, what was compiled before is not compiled again, in other clones neither.
 ifneq ($(shell command -v ccache),)
-$(BUILT) test-address test-thread: export CMAKE_CXX_COMPILER_LAUNCHER ?= ccache
+$(PACKAGE) test-address test-thread: export CMAKE_CXX_COMPILER_LAUNCHER ?= ccache
 export CCACHE_BASEDIR ?= $(CURDIR)
 export CCACHE_NOHASHDIR ?= 1
 export CCACHE_SLOPPINESS ?= pch_defines,time_macros
@@ -71,18 +74,23 @@ venv: $(DEPENDENCIES) ## Create .venv with the tools, without the package
 $(VENV)/pyvenv.cfg:
 	python=$$(scripts/find-python) && "$$python" -m venv $(VENV)
 
-$(DEPENDENCIES): pyproject.toml constraints.txt | $(VENV)/pyvenv.cfg
+$(BASICS): pyproject.toml constraints.txt | $(VENV)/pyvenv.cfg
+	scripts/install --group build --requirements pyproject.toml --extra demo
+	touch $@
+
+$(DEPENDENCIES): $(BASICS)
 	scripts/install --group dev --requirements pyproject.toml \
 	    --extra demo --extra copies --extra url --extra tools
 	touch $@
 
-$(BUILT): $(DEPENDENCIES) $(CXX_FILES) CMakeLists.txt $(wildcard cmake/*)
+$(PACKAGE): $(BASICS) $(CXX_FILES) CMakeLists.txt $(wildcard cmake/*)
 	$(BIN)/python -m pip --quiet install --no-deps --no-build-isolation \
 	    --config-settings build-dir=build/package \
 	    --config-settings cmake.define.UCXSTORE_UNITY=$(UNITY) --editable .
 	touch $@
 
-demo: $(BUILT) ## Run the main job on real data: write, read back in another process, compare
+demo: UNITY := ON
+demo: $(PACKAGE) ## Run the main job on real data: write, read back in another process, compare
 	$(BIN)/ucxstore demo
 
 test: $(BUILT) ## Run the tests of the package (a failing part does not stop the others)
