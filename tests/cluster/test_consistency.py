@@ -35,7 +35,7 @@ from ucxstore.base.errors import (
 )
 from ucxstore.cluster.placement import Placement
 from ucxstore.server import Server
-from ucxstore.server.peers import machine, times
+from ucxstore.server.peers import ledger, times
 from ucxstore.server.peers.card import Card
 from ucxstore.server.peers.times import FENCE_SECONDS
 from ucxstore.server.source_thread.links import Link
@@ -166,7 +166,11 @@ def test_servers_find_one_another_by_a_secret_and_no_grant_will_do(
     assert read(other, "k") == b"1"
     write(one, "k", b"2")
     assert read(other, "k") == b"2"
-    assert len(members_of(first).machine.peers) == len(members_of(second).machine.peers) == 1
+    assert (
+        len(members_of(first).machine.state.peers)
+        == len(members_of(second).machine.state.peers)
+        == 1
+    )
 
     grant = secret.grant(None, expires="1h").reveal()
     host, port = first.address.removeprefix("ucx://").split(":")
@@ -316,7 +320,7 @@ def test_a_server_that_was_shut_out_forgets_all_and_joins_anew(
     eventually(lambda: [one for one in presences(bucket) if one.name.endswith("-2")])
     write(store, "k", b"new")
     assert read(store, "k") == b"new"
-    assert members_of(server).machine.phase == "member"
+    assert members_of(server).machine.state.phase == "member"
 
 
 def test_a_lost_link_is_made_anew(start: Spawn, connect: Callable[..., UcxStore]) -> None:
@@ -349,14 +353,14 @@ def test_servers_that_cannot_reach_each_other_ask_the_source(
     monkeypatch.setattr(Link, "dial", fail)
     monkeypatch.setattr(times, "YIELD_SECONDS", 3.0)
     servers = [start(), start()]
-    machines = [members_of(server).machine for server in servers]
+    states = [members_of(server).machine.state for server in servers]
     stores = [connect(server, timeout=60) for server in servers]
-    eventually(lambda: all(one.yields and one.phase == "member" for one in machines), 90)
-    epochs = [one.epoch for one in machines]
+    eventually(lambda: all(one.yields and one.phase == "member" for one in states), 90)
+    epochs = [one.epoch for one in states]
     for turn in range(10):
         write(stores[turn % 2], "k", f"{turn}".encode())
         assert [read(store, "k") for store in stores] == [f"{turn}".encode()] * 2
-    assert [one.epoch for one in machines] == epochs
+    assert [one.epoch for one in states] == epochs
     monkeypatch.setattr(Link, "dial", dial)
     eventually(lambda: all(believes(server, "k") for server in servers), 60)
     write(stores[0], "k", b"new")
@@ -374,9 +378,9 @@ def test_a_write_is_told_anew_by_one_that_was_shut_out_meanwhile(
         writing.start()
         eventually(lambda: objects.requests["PUT", "k"] == 1)
         machine = members_of(first).machine
-        assert machine.card is not None
-        objects.presences[f"{FOLDER}{machine.card.name}"] = b'{"fenced": true}'
-        eventually(lambda: machine.phase == "member" and machine.epoch == 2)
+        assert machine.state.card is not None
+        objects.presences[f"{FOLDER}{machine.state.card.name}"] = b'{"fenced": true}'
+        eventually(lambda: machine.state.phase == "member" and machine.state.epoch == 2)
         assert believes(second, "other")
         assert not believes(second, "k")
         assert writing.is_alive()
@@ -388,7 +392,7 @@ def test_a_write_is_told_anew_by_one_that_was_shut_out_meanwhile(
 def test_what_may_still_change_is_asked_for_until_it_has_changed(
     objects: HttpObjects, connect: Callable[..., UcxStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "MOST_LOST", 2)
+    monkeypatch.setattr(ledger, "MOST_LOST", 2)
     with (
         Server(objects.store(), source_timeout=1.0) as first,
         Server(objects.store(), source_timeout=1.0) as second,

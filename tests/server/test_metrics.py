@@ -312,10 +312,10 @@ def test_one_that_is_no_member_of_its_source() -> None:
     with Server(MemoryStore()) as server, Metrics(server, "127.0.0.1:0", anywhere=False) as metrics:
         assert health(metrics, "/readyz") == (200, "ok\n")
         members = server._threads._carrier.members  # type: ignore[union-attr]
-        phase, members.machine.phase = members.machine.phase, "out"
+        phase, members.machine.state.phase = members.machine.state.phase, "out"
         status, text = health(metrics, "/readyz")
         assert (status, text[:17]) == (503, "the other servers")
-        members.machine.phase = phase
+        members.machine.state.phase = phase
 
 
 def test_a_thread_that_has_ended(server: Server) -> None:

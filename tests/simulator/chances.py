@@ -20,6 +20,7 @@ from tests.simulator.world import (
 )
 from ucxstore.server.peers import times
 from ucxstore.server.peers.machine import Member
+from ucxstore.server.peers.state import State
 
 # All keys of a history, and the prefix of them.
 KEYS = ("a/0", "a/1")
@@ -594,7 +595,7 @@ def shorter_times() -> Iterator[None]:
 
 def member(number: int) -> Member:
     """Make the machine of a process."""
-    return Member(str(number), patience=PATIENCE, holds=holds)
+    return Member(State(str(number), patience=PATIENCE, holds=holds))
 
 
 def size_of(value: object) -> int:

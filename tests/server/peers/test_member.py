@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from ucxstore.server.peers import machine, times
+from ucxstore.server.peers import ledger, times
 from ucxstore.server.peers.card import Card
 from ucxstore.server.peers.events import (
     Accepted,
@@ -50,6 +50,7 @@ from ucxstore.server.peers.events import (
 from ucxstore.server.peers.machine import Member
 from ucxstore.server.peers.messages import Begin, Bye, End, Hello, Message, Noted, Synced
 from ucxstore.server.peers.names import Names
+from ucxstore.server.peers.state import State
 
 ALL = Names(prefixes=frozenset({""}))
 PEER = Card(server="b", epoch=1)
@@ -69,7 +70,7 @@ class Run:
     """
 
     def __init__(self, server: str = "a", **options: object) -> None:
-        self.member = Member(server, **options)  # type: ignore[arg-type]
+        self.member = Member(State(server, **options))  # type: ignore[arg-type]
         self.now = 100.0
         self.until = 0.0
         self.asked = Names()
@@ -84,7 +85,7 @@ class Run:
 
     def joined(self) -> "Run":
         self.feed(Contacted())
-        assert self.member.phase == "member"
+        assert self.member.state.phase == "member"
         return self
 
     def feed(self, event: Event) -> list[Action]:
@@ -109,13 +110,13 @@ class Run:
     def answer(self, what: What) -> Answer:
         match what:
             case ListAll():
-                card = self.member.card
+                card = self.member.state.card
                 return Listing(
                     frozenset() if card is None else frozenset({card.name}),
                     frozenset(self.notes | self.left),
                 )
             case ReadCard():
-                card = self.member.card
+                card = self.member.state.card
                 return self.presence or (None if card is None else Found(card))
             case WriteNote(note, names):
                 self.written.append(names)
@@ -186,7 +187,7 @@ def run() -> Iterator[Run]:
         elif isinstance(action, Trust):
             assert asked >= {*action.names}
             asked -= {*action.names}
-    assert asked == {*run.member.asked}
+    assert asked == {*run.member.state.asked}
 
 
 def test_a_change_alone(run: Run) -> None:
@@ -228,7 +229,7 @@ def test_what_a_peer_changes_is_asked_for(run: Run) -> None:
 def test_what_others_change_meanwhile_is_not_kept(run: Run) -> None:
     link = run.link()
     change = run.ask("k")
-    run.hear(link, Noted(run.member.number), Begin(1, keys("k")), End(keys("k"), done=True))
+    run.hear(link, Noted(run.member.state.number), Begin(1, keys("k")), End(keys("k"), done=True))
     assert run.send(change)
     run.feed(Ended(change, Done()))
     assert run.said(Reply) == [Reply(change, Done(), keep=False)]
@@ -242,15 +243,15 @@ def test_one_that_was_shut_out_tells_anew_before_it_sends(run: Run, step: str) -
     link = run.link()
     change = run.ask("k")
     if step == "ready":
-        run.hear(link, Noted(run.member.number))
+        run.hear(link, Noted(run.member.state.number))
     run.presence = Fenced()
     run.pass_time(times.RENEW_SECONDS)
-    assert run.member.phase == "out"
+    assert run.member.state.phase == "out"
     assert not run.answers("other")
     assert not run.send(change)
     run.presence = None
     run.pass_time(1.0)
-    assert run.member.phase == "member"
+    assert run.member.state.phase == "member"
     link = run.link(Card(server="b", epoch=2))
     assert not run.said(Go)
 
@@ -280,7 +281,7 @@ def test_one_that_is_told_again_waits_anew(run: Run) -> None:
 def test_what_was_not_sent_tells_nothing_of_the_source(run: Run) -> None:
     first, second = run.ask("k"), run.ask("k")
     assert run.send(first)
-    run.pass_time(run.member.patience - 1)
+    run.pass_time(run.member.state.patience - 1)
     run.feed(Ended(first, NotSent()))
     assert run.send(first)
     run.pass_time(1)
@@ -304,7 +305,7 @@ def test_one_that_leaves_sends_nothing(run: Run) -> None:
     assert all(isinstance(one.outcome, Refused) for one in run.said(Reply))
     assert run.told()[-1] == Bye()
     assert not run.send(waiting)
-    assert run.member.phase == "left"
+    assert run.member.state.phase == "left"
     assert not run.answers()
 
 
@@ -330,7 +331,7 @@ def test_a_change_is_confirmed_by_a_lease_that_held_after_it(run: Run) -> None:
     assert not run.said(Reply)
     run.presence = None
     run.pass_time(1.0)
-    assert run.member.epoch == 2
+    assert run.member.state.epoch == 2
     assert run.said(Reply) == [Reply(change, Done(), keep=False)]
 
 
@@ -340,7 +341,7 @@ def test_a_change_that_cannot_be_confirmed_is_unknown(run: Run) -> None:
     run.presence = Fenced()
     run.now += times.LEASE_SECONDS
     run.feed(Ended(change, Done()))
-    run.pass_time(run.member.patience)
+    run.pass_time(run.member.state.patience)
     assert isinstance(run.said(Reply)[-1].outcome, Unknown)
     assert not run.answers()
 
@@ -367,7 +368,7 @@ def test_what_a_note_must_say_is_not_forgotten_when_it_cannot_be_written(run: Ru
     run.pass_time(times.RENEW_SECONDS)
     run.presence = None
     run.pass_time(1.0)
-    assert run.member.epoch == 2
+    assert run.member.state.epoch == 2
     assert list(run.notes) == ["a-1-00000001"]
     tried = len(run.written)
     run.pass_time(times.AGAIN_SECONDS)
@@ -429,7 +430,7 @@ def test_one_that_leaves_after_it_was_shut_out_keeps_its_note_of_doubts(run: Run
     run.change("a/k", outcome=Unknown())
     run.presence = Fenced()
     run.pass_time(times.RENEW_SECONDS)
-    assert run.member.phase == "out"
+    assert run.member.state.phase == "out"
     run.feed(Leave())
     assert list(run.notes.values()) == [keys("a/k")]
 
@@ -446,20 +447,20 @@ def test_a_note_is_taken_back_by_its_name(run: Run) -> None:
 
 def test_changes_that_were_refused_leave_no_doubt(run: Run) -> None:
     link = run.link()
-    for number in range(machine.MOST_LOST + 50):
+    for number in range(ledger.MOST_LOST + 50):
         change = run.ask(f"{number}")
-        run.hear(link, Noted(run.member.number))
+        run.hear(link, Noted(run.member.state.number))
         assert run.send(change)
         run.feed(Ended(change, Refused("no")))
-    assert not run.member.asked
+    assert not run.member.state.asked
     assert run.answers("other")
-    assert sum(isinstance(one, End) for one in run.told()) == machine.MOST_LOST + 50
+    assert sum(isinstance(one, End) for one in run.told()) == ledger.MOST_LOST + 50
 
 
 def test_doubts_end_with_a_later_change(run: Run) -> None:
     link = run.link()
     change = run.ask("k")
-    run.hear(link, Noted(run.member.number))
+    run.hear(link, Noted(run.member.state.number))
     assert run.send(change)
     run.feed(Ended(change, Unknown()))
     assert not run.answers()
@@ -483,7 +484,7 @@ def test_doubts_end_without_a_later_change(run: Run) -> None:
 def test_a_change_that_was_sent_before_a_doubt_does_not_end_it(run: Run) -> None:
     link = run.link()
     change = run.ask("k")
-    run.hear(link, Noted(run.member.number), Begin(1, keys("k")))
+    run.hear(link, Noted(run.member.state.number), Begin(1, keys("k")))
     assert run.send(change)
     run.feed(Ended(change, Unknown()))
     run.hear(link, End(keys("k"), done=True))
@@ -504,27 +505,29 @@ def test_a_removal_of_a_prefix_that_was_given_up_is_in_doubt_for_a_while(run: Ru
 def test_too_many_doubts_are_told_as_one_that_ends(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "MOST_LOST", 2)
+    monkeypatch.setattr(ledger, "MOST_LOST", 2)
     link = run.link()
     for name in ("1", "2", "3"):
         change = run.ask(name)
-        run.hear(link, Noted(run.member.number))
+        run.hear(link, Noted(run.member.state.number))
         assert run.send(change)
         run.feed(Ended(change, Unknown()))
     told = run.told()
-    assert told.index(Begin(run.member.number, ALL)) < told.index(End(keys("1", "2"), done=False))
+    assert told.index(Begin(run.member.state.number, ALL)) < told.index(
+        End(keys("1", "2"), done=False)
+    )
     assert not run.answers("other")
     run.pass_time(0)
     for _ in range(int(times.LATE_SECONDS / times.RENEW_SECONDS) + 1):
         run.pass_time(times.RENEW_SECONDS)
-        run.hear(link, Noted(run.member.number))
+        run.hear(link, Noted(run.member.state.number))
     assert run.answers("other")
 
 
 def test_a_peer_that_is_lost_leaves_its_names_in_doubt(run: Run) -> None:
     link = run.link()
     run.hear(link, Begin(1, keys("k")), Bye())
-    assert not run.member.peers
+    assert not run.member.state.peers
     assert not run.answers()
     run.change("k")
     assert run.answers()

@@ -70,7 +70,7 @@ class Run:
         self.members.start()
         self.members.join(Contact(("127.0.0.1",), 1, b""), 0.0)
         async with asyncio.timeout(5.0):
-            while self.members.machine.phase != "member":
+            while self.members.machine.state.phase != "member":
                 await asyncio.sleep(0.01)
 
     def ask(self, key: str) -> Change:

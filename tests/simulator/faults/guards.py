@@ -4,33 +4,35 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from tests.simulator.chances import PATIENCE
-from tests.simulator.world import holds
+from tests.simulator.faults.planting import planted
 from ucxstore.server.peers import events
+from ucxstore.server.peers.changes import Changes
 from ucxstore.server.peers.events import Action, Answer, Event, Outcome
+from ucxstore.server.peers.ledger import Ledger
 from ucxstore.server.peers.machine import Member
 from ucxstore.server.peers.messages import Begin, Noted
 from ucxstore.server.peers.names import Name, Names
+from ucxstore.server.peers.peering import Peering
 from ucxstore.server.peers.state import Change, Peer
 
 
-class SettlesWhatCameLater(Member):
+class SettlesWhatCameLater(Ledger):
     """An end settles also what was lost after its change was sent."""
 
-    def _settle(self, names: Names, seq: int) -> None:
-        super()._settle(names, self.seq + 1)
+    def settle(self, names: Names, seq: int) -> None:
+        super().settle(names, self.state.seq + 1)
 
 
-class SendsUnchecked(Member):
+class SendsUnchecked(Changes):
     """Nobody looks whether this is still the member that announced when the turn comes."""
 
-    def _turn_came(self, number: int) -> None:
-        change = self.changes.get(number)
+    def turn_came(self, number: int) -> None:
+        change = self.state.changes.get(number)
         if change is not None and change.step == "ready":
             change.step = "sent"
-            self.seq += 1
-            change.seq = self.seq
-            self._out.append(events.Go(number))
+            self.state.seq += 1
+            change.seq = self.state.seq
+            self.state.out.append(events.Go(number))
 
 
 class SendsAgainUnchecked(Member):
@@ -40,37 +42,41 @@ class SendsAgainUnchecked(Member):
         return True
 
 
-class AcknowledgesUnchecked(Member):
+class AcknowledgesUnchecked(Changes):
     """Nobody looks whether this is still the member that announced once the source has answered."""
 
-    def _ended(self, number: int, outcome: Outcome) -> None:
-        if isinstance(outcome, events.Done) and number in self.changes:
-            self._conclude(number, outcome)
+    def ended(self, number: int, outcome: Outcome) -> None:
+        if isinstance(outcome, events.Done) and number in self.state.changes:
+            self.conclude(number, outcome)
         else:
-            super()._ended(number, outcome)
+            super().ended(number, outcome)
 
 
-class WaitsForNobody(Member):
+class WaitsForNobody(Changes):
     """A change does not wait until its peers have noted it."""
 
     def _is_told(self, change: Change) -> bool:
-        return self.phase == "member" and change.epoch == self.epoch
+        return self.state.phase == "member" and change.epoch == self.state.epoch
 
-    def _announce(self, names: Names) -> int:
-        number = super()._announce(names)
-        for peer in self.peers.values():
+
+class TakesNotesAsGiven(Ledger):
+    """What peers are told counts as noted by them at once."""
+
+    def announce(self, names: Names) -> int:
+        number = super().announce(names)
+        for peer in self.state.peers.values():
             peer.noted = number
         return number
 
 
-class TellsNobody(Member):
+class TellsNobody(Ledger):
     """Peers are told of no change."""
 
-    def _announce(self, names: Names) -> int:
-        self.number += 1
-        for peer in self.peers.values():
-            peer.told = peer.noted = self.number
-        return self.number
+    def announce(self, names: Names) -> int:
+        self.state.number += 1
+        for peer in self.state.peers.values():
+            peer.told = peer.noted = self.state.number
+        return self.state.number
 
 
 class KeepsAtJoining(Member):
@@ -92,16 +98,16 @@ class KeepsWhatItWrote(Member):
         ]
 
 
-class TellsNewPeersNothing(Member):
+class TellsNewPeersNothing(Peering):
     """A new link begins without what this server changes."""
 
     def _attach(self, peer: Peer, link: int, dialler: str) -> None:
-        mine, self.mine = self.mine, {}
+        mine, self.state.mine = self.state.mine, {}
         super()._attach(peer, link, dialler)
-        self.mine = mine
+        self.state.mine = mine
 
 
-class WaitsForNoSync(Member):
+class WaitsForNoSync(Peering):
     """A server joins before its peers have told what they change."""
 
     def _attach(self, peer: Peer, link: int, dialler: str) -> None:
@@ -110,93 +116,90 @@ class WaitsForNoSync(Member):
         self._check_met()
 
 
-class NotesWithoutAsking(Member):
+class NotesWithoutAsking(Peering):
     """A peer says that it has noted a change, and goes on to answer from its cache."""
 
-    def _received(self, link: int, message: Any) -> None:
-        if isinstance(message, Begin) and self.links.get(link) and self.links[link].peer:
-            self._out.append(events.Tell(link, Noted(message.number)))
+    def received(self, link: int, message: Any) -> None:
+        if (
+            isinstance(message, Begin)
+            and self.state.links.get(link)
+            and self.state.links[link].peer
+        ):
+            self.state.out.append(events.Tell(link, Noted(message.number)))
         else:
-            super()._received(link, message)
+            super().received(link, message)
 
 
-class ShutsOutAtOnce(Member):
+class ShutsOutAtOnce(Peering):
     """Nobody waits for the lease of whom it has shut out."""
 
-    def _fenced(self, name: str, answer: Answer) -> None:
-        super()._fenced(name, answer)
-        peer = self.peers.get(name)
+    def fenced(self, name: str, answer: Answer) -> None:
+        super().fenced(name, answer)
+        peer = self.state.peers.get(name)
         if peer is not None and peer.recovery == "wait":
-            peer.until = self._now
+            peer.until = self.state.now
 
 
-class LooksNoMore(Member):
+class LooksNoMore(Peering):
     """The lease is renewed without a look at the presence."""
 
-    def _renewed(self, began: float, answer: Answer) -> None:
-        mine = None if self.card is None else events.Found(self.card)
-        super()._renewed(began, mine)
+    def renewed(self, began: float, answer: Answer) -> None:
+        mine = None if self.state.card is None else events.Found(self.state.card)
+        super().renewed(began, mine)
 
 
-class RenewsFromTheAnswer(Member):
+class RenewsFromTheAnswer(Peering):
     """The lease counts from the answer to the look, and not from when it was sent."""
 
-    def _renewed(self, began: float, answer: Answer) -> None:
-        super()._renewed(self._now, answer)
+    def renewed(self, began: float, answer: Answer) -> None:
+        super().renewed(self.state.now, answer)
 
 
-class ForgetsWhatPeersChanged(Member):
+class ForgetsWhatPeersChanged(Ledger):
     """What a peer was changing is trusted again once the peer is gone."""
 
-    def _lose(self, server: str, names: Iterable[Name]) -> None:
-        super()._lose(server, names if server == self.server else ())
+    def lose(self, server: str, names: Iterable[Name]) -> None:
+        super().lose(server, names if server == self.state.server else ())
 
 
-class ForgetsWhatItGaveUp(Member):
+class ForgetsWhatItGaveUp(Ledger):
     """What this server has given up is trusted again."""
 
-    def _lose(self, server: str, names: Iterable[Name]) -> None:
-        super()._lose(server, () if server == self.server else names)
+    def lose(self, server: str, names: Iterable[Name]) -> None:
+        super().lose(server, () if server == self.state.server else names)
 
 
-class OvertakesDoubts(Member):
+class OvertakesDoubts(Changes):
     """A change does not wait for the end of one that was given up and may undo it."""
 
     def _is_doubted(self, change: Change) -> bool:
         return False
 
 
-class IgnoresFences(Member):
+class IgnoresFences(Peering):
     """Nobody waits for a server that another one has just shut out."""
 
     def _met(self, name: str, answer: Answer) -> None:
         super()._met(name, None if isinstance(answer, events.Fenced) else answer)
 
 
-_PLANTED: dict[str, type[Member]] = {
-    "settles-what-came-later": SettlesWhatCameLater,
-    "sends-unchecked": SendsUnchecked,
-    "sends-again-unchecked": SendsAgainUnchecked,
-    "acknowledges-unchecked": AcknowledgesUnchecked,
-    "waits-for-nobody": WaitsForNobody,
-    "tells-nobody": TellsNobody,
-    "keeps-at-joining": KeepsAtJoining,
-    "keeps-what-it-wrote": KeepsWhatItWrote,
-    "tells-new-peers-nothing": TellsNewPeersNothing,
-    "waits-for-no-sync": WaitsForNoSync,
-    "notes-without-asking": NotesWithoutAsking,
-    "shuts-out-at-once": ShutsOutAtOnce,
-    "looks-no-more": LooksNoMore,
-    "renews-from-the-answer": RenewsFromTheAnswer,
-    "forgets-what-peers-changed": ForgetsWhatPeersChanged,
-    "forgets-what-it-gave-up": ForgetsWhatItGaveUp,
-    "overtakes-doubts": OvertakesDoubts,
-    "ignores-fences": IgnoresFences,
+FAULTS: dict[str, Callable[[int], Member]] = {
+    "settles-what-came-later": planted(SettlesWhatCameLater),
+    "sends-unchecked": planted(SendsUnchecked),
+    "sends-again-unchecked": planted(SendsAgainUnchecked),
+    "acknowledges-unchecked": planted(AcknowledgesUnchecked),
+    "waits-for-nobody": planted(WaitsForNobody, TakesNotesAsGiven),
+    "tells-nobody": planted(TellsNobody),
+    "keeps-at-joining": planted(KeepsAtJoining),
+    "keeps-what-it-wrote": planted(KeepsWhatItWrote),
+    "tells-new-peers-nothing": planted(TellsNewPeersNothing),
+    "waits-for-no-sync": planted(WaitsForNoSync),
+    "notes-without-asking": planted(NotesWithoutAsking),
+    "shuts-out-at-once": planted(ShutsOutAtOnce),
+    "looks-no-more": planted(LooksNoMore),
+    "renews-from-the-answer": planted(RenewsFromTheAnswer),
+    "forgets-what-peers-changed": planted(ForgetsWhatPeersChanged),
+    "forgets-what-it-gave-up": planted(ForgetsWhatItGaveUp),
+    "overtakes-doubts": planted(OvertakesDoubts),
+    "ignores-fences": planted(IgnoresFences),
 }
-
-
-def _maker(kind: type[Member]) -> Callable[[int], Member]:
-    return lambda number: kind(str(number), patience=PATIENCE, holds=holds)
-
-
-FAULTS: dict[str, Callable[[int], Member]] = {name: _maker(kind) for name, kind in _PLANTED.items()}

@@ -86,6 +86,9 @@ class Names:
         raise ValueError("these are no names")
 
 
+ALL = Names(prefixes=frozenset({""}))
+
+
 def _chunks(names: Iterable[str]) -> Iterator[list[str]]:
     left = iter(sorted(names))
     while chunk := list(islice(left, _PER_MESSAGE)):

@@ -1,13 +1,17 @@
-"""The parts of a member's state, each a small record, and how they are copied and compared."""
+"""`State`: what a member knows, in small records, and how they are copied and compared."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Literal, cast
 
 from ucxstore.server.peers.card import Card
-from ucxstore.server.peers.events import Outcome, What
+from ucxstore.server.peers.events import Action, Answer, Contacted, Outcome, Request, Tell, What
+from ucxstore.server.peers.messages import Message
 from ucxstore.server.peers.names import Name, Names
+
+type Phase = Literal["new", "out", "joining", "member", "alone", "leaving", "left"]
+"""Of a member: see `State`."""
 
 type Step = Literal["queued", "waiting", "told", "ready", "sent", "made"]
 """Of a change: it waits for earlier ones, for a membership, for peers and the note, for a turn, for
@@ -173,6 +177,138 @@ class Doubt(Record):
     names: Names
     condition: str
     until: float
+
+
+def _always(condition: str, value: object) -> bool:
+    return True
+
+
+@dataclass(slots=True)
+class State(Record):
+    """All that a member knows, and what it says is to be done.
+
+    Parameters
+    ----------
+    server : str
+        Tells it from all others, and from its earlier starts.
+    shared : bool
+        Whether other servers may write to the source. If not, there is no protocol, but changes of
+        a key still go one after another.
+    asks : bool
+        Whether a freshness that was chosen decides what is believed, and no lease.
+    unlisted : bool
+        Whether the source may have no listings at all, as a listing that misses a presence tells.
+    patience : float
+        Seconds for which a change waits while the source answers nothing.
+    lasting : float
+        Seconds for which later changes of the same key wait for the end of one that was given up,
+        if it may undo them.
+    holds : callable
+        Tells whether a condition of a request that was given up may hold once a change has made a
+        value: ``(condition, value)``, with ``None`` for a removal. It must be pure.
+
+    Attributes
+    ----------
+    phase : str
+        "new" before `Contacted`, "out" between two attempts to join, "joining", "member", "alone"
+        if no server can find others in the source, "leaving", "left".
+    """
+
+    server: str
+    shared: bool = True
+    asks: bool = False
+    unlisted: bool = False
+    patience: float = 30.0
+    lasting: float = 30.0
+    holds: Callable[[str, object], bool] = _always
+    phase: Phase = "new"
+    contact: Contacted = field(default_factory=Contacted)
+    epoch: int = 0
+    card: Card | None = None
+    lease_until: float = 0.0
+    look_at: float = 0.0
+    look_after: float = 0.0
+    retry_at: float = inf
+    failures: int = 0
+    here_at: float = 0.0
+    # If one of these comes back, and still cannot be reached, this one yields: it relies on no
+    # lease for a while. They were shut out.
+    unreached: dict[str, Card] = field(default_factory=dict)
+    yields: bool = False
+    yields_until: float = 0.0
+    trials: dict[int, str] = field(default_factory=dict)
+    last: int = 0  # of the numbers of requests and dials
+    requests: dict[int, Pending] = field(default_factory=dict)
+    stage: str = ""  # of joining: "card", "meet", "notes", "look"
+    # Whom this one must meet; until when it waits.
+    meeting: dict[str, float] = field(default_factory=dict)
+    skipped: set[str] = field(default_factory=set)  # servers that need not be met
+    read: dict[str, Answer] = field(default_factory=dict)  # notes of one listing, and what they say
+    links: dict[int, LinkState] = field(default_factory=dict)
+    peers: dict[str, Peer] = field(default_factory=dict)
+    # Changes of clients. `lines`: the last one of each key. `begun`: the one that is not queued any
+    # more. `followers`: by number, those that are behind it. `unready`: told, or made, in the order
+    # of their numbers.
+    heard_at: float = 0.0
+    changes: dict[int, Change] = field(default_factory=dict)
+    lines: dict[str, int] = field(default_factory=dict)
+    begun: dict[str, int] = field(default_factory=dict)
+    removals: set[int] = field(default_factory=set)
+    followers: dict[int, set[int]] = field(default_factory=dict)
+    doubts: dict[int, Doubt] = field(default_factory=dict)
+    unready: dict[int, None] = field(default_factory=dict)
+    number: int = 0
+    seq: int = 0
+    # By server: what it may change without telling; since when, and until when at most. By
+    # membership: until when its notes are kept, although this one knows what they say.
+    lost: dict[str, dict[Name, tuple[int, float]]] = field(default_factory=dict)
+    claims: dict[str, float] = field(default_factory=dict)
+    note: Note = field(default_factory=Note)
+    # How often each name is asked for, and is told to peers, for one reason or another.
+    asked: dict[Name, int] = field(default_factory=dict)
+    prefixes: dict[str, int] = field(default_factory=dict)
+    mine: dict[Name, int] = field(default_factory=dict)
+    out: list[Action] = field(default_factory=list)
+    now: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.shared:
+            self.phase = "alone"
+
+    @property
+    def relies(self) -> bool:
+        """Whether it believes its cache while its lease holds."""
+        return not (self.asks or self.yields)
+
+    def request(self, what: What, why: str = "") -> int:
+        """Ask the source, and return the number of the request."""
+        self.last += 1
+        self.requests[self.last] = Pending(what, self.now, why)
+        self.out.append(Request(self.last, what))
+        return self.last
+
+    def tell_all(self, message: Message) -> None:
+        """Tell all peers that are linked."""
+        for peer in self.peers.values():
+            if peer.link:
+                self.out.append(Tell(peer.link, message))
+
+    def copy(self) -> "State":
+        """Return a copy that goes its own way."""
+        return cast(State, copied(self))
+
+    def key(self, now: float) -> Hashable:
+        """Return what is equal for equal states, seen from a time."""
+        return tuple(
+            frozen(getattr(self, name), now, name)
+            for name in cast(tuple[str, ...], type(self).__slots__)
+            if name not in ("now", "out", "holds")
+        )
+
+
+def server_of(name: str) -> str:
+    """Return the server of a membership, by the name of that."""
+    return name.rpartition("-")[0]
 
 
 def copied(value: Any) -> Any:

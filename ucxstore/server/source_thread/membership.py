@@ -59,6 +59,7 @@ from ucxstore.server.peers.events import (
 from ucxstore.server.peers.machine import Member
 from ucxstore.server.peers.messages import Message, merged
 from ucxstore.server.peers.names import Names
+from ucxstore.server.peers.state import State
 from ucxstore.server.source_thread.caches import Caches
 from ucxstore.server.source_thread.links import Link
 from ucxstore.server.source_thread.presence import Presences, boot_seconds, this_process
@@ -210,13 +211,15 @@ class Membership:
         self._caches = Caches(storage, disk)
         self._patience = patience
         self.machine = Member(
-            secrets.token_hex(16),
-            shared=shared,
-            asks=asks,
-            unlisted=refuses(NotImplementedError()),
-            patience=patience,
-            lasting=source.doubts.lasting,
-            holds=cast(Callable[[str, object], bool], may_hold),
+            State(
+                secrets.token_hex(16),
+                shared=shared,
+                asks=asks,
+                unlisted=refuses(NotImplementedError()),
+                patience=patience,
+                lasting=source.doubts.lasting,
+                holds=cast(Callable[[str, object], bool], may_hold),
+            )
         )
         source.doubts.tell = self.feed
         self._contact: Contact | None = None
@@ -254,14 +257,14 @@ class Membership:
     @property
     def is_shared(self) -> bool:
         """Whether other servers may write to the source, too."""
-        return self.machine.shared
+        return self.machine.state.shared
 
     @property
     def trouble(self) -> str:
         """Why writes fail now; "" if they do not for want of a membership."""
         if self._failed:
             return self._failed
-        if self.machine.phase in ("alone", "member"):
+        if self.machine.state.phase in ("alone", "member"):
             return ""
         return "the other servers of the source cannot find this one, so writes fail"
 
@@ -307,7 +310,7 @@ class Membership:
 
     def heard(self) -> None:
         """Note that the source has answered a call."""
-        if self.machine.changes:
+        if self.machine.state.changes:
             self.feed(Heard())
 
     def feed(self, event: Event) -> None:
@@ -318,7 +321,7 @@ class Membership:
         try:
             for action in self.machine.handle(event, now):
                 self._do(action)
-            if self.machine.phase == "left":
+            if self.machine.state.phase == "left":
                 self._left.set()
             if isinstance(event, Tick):
                 self._tick_in(min(max(self.machine.wakes_at() - now, 0.01), times.RENEW_SECONDS))
@@ -346,7 +349,7 @@ class Membership:
         self._left.set()
 
     def _contacted(self) -> None:
-        if self.machine.phase == "new" and self._contact is not None:
+        if self.machine.state.phase == "new" and self._contact is not None:
             contact = self._contact
             self.feed(Contacted(contact.addresses, contact.port, this_process()))
 
