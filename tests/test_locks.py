@@ -46,7 +46,6 @@ UNUSED_IN_CHILDREN = {
     "server/source_thread/carrier.py": {"Event"},
     "server/sources/checking.py": {"Event"},
     "server/source_thread/membership.py": {"Event"},
-    "server/process/web.py": {"BoundedSemaphore"},
 }
 LOCKS = {"Lock", "RLock", "Condition", "Event", "Semaphore", "BoundedSemaphore", "Barrier"}
 

@@ -447,6 +447,41 @@ def test_those_of_other_networks_take_no_place(
         assert answer.endswith(b"ok\n")
 
 
+@pytest.mark.parametrize(
+    ("request_text", "status", "end"),
+    [
+        (b"GET /healthz?a=b HTTP/1.1\r\nHost: a\r\n\r\n", b"200 OK", b"\r\n\r\nok\n"),
+        (b"GET /healthz HTTP/1.0\n\n", b"200 OK", b"\r\n\r\nok\n"),
+        (b"HEAD /healthz HTTP/1.0\r\n\r\n", b"200 OK", b"\r\nContent-Length: 3\r\n\r\n"),
+        (b"POST /healthz HTTP/1.0\r\n\r\n", b"501 Not Implemented", b"there are: GET, HEAD\n"),
+        (b"rubbish\r\n\r\n", b"400 Bad Request", b"this is no request\n"),
+    ],
+)
+def test_what_is_answered(server: Server, request_text: bytes, status: bytes, end: bytes) -> None:
+    with Metrics(server, "127.0.0.1:0", anywhere=False) as metrics:
+        port = int(metrics.url.rpartition(":")[2].partition("/")[0])
+        with socket.create_connection(("127.0.0.1", port), 60) as sock:
+            sock.sendall(request_text)
+            answer = all_of(sock)
+    assert answer.startswith(b"HTTP/1.0 " + status + b"\r\n")
+    assert answer.endswith(end)
+
+
+def test_nobody_waits_for_an_answer_under_way(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    monkeypatch.setattr(server, "dead", lambda: begun.set() or str(go_on.wait(60)))
+    with Metrics(server, "127.0.0.1:0", anywhere=False) as metrics:
+        port = int(metrics.url.rpartition(":")[2].partition("/")[0])
+        with socket.create_connection(("127.0.0.1", port), 60) as sock:
+            sock.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+            assert begun.wait(60)
+            metrics.close()
+            assert all_of(sock) == b""
+            go_on.set()
+
+
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="there is no IPv6")
 def test_over_both_versions_of_ip(server: Server) -> None:
     with Metrics(server, "[::]:0", anywhere=False, allow=["198.51.100.0/24"]) as metrics:
@@ -502,7 +537,7 @@ def test_many_that_say_nothing_do_not_keep_others_out_for_long(server: Server) -
             stack.enter_context(socket.create_connection(("127.0.0.1", port)))
 
         def busy() -> int:
-            return sum("process_request_thread" in one.name for one in threading.enumerate())
+            return len(metrics._web._asking) + metrics._web._answering
 
         eventually(lambda: busy() == 32)
 

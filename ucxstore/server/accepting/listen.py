@@ -38,13 +38,16 @@ def listen(bind: HostPort, *, anywhere: bool) -> socket.socket:
             f"bind: {bind} can be reached from other machines, and there is no secret; give one, "
             "or set insecure (--insecure) to serve anybody"
         )
-    both = family == socket.AF_INET6 and host in _WILDCARDS and socket.has_dualstack_ipv6()
     try:
-        return socket.create_server(
-            (host, bind.port), family=family, backlog=_BACKLOG, dualstack_ipv6=both
-        )
+        return listen_at(family, host, bind.port)
     except OSError as error:
         raise OSError(error.errno, _why_not(bind, error)) from None
+
+
+def listen_at(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
+    """Bind to an address that was looked up, and listen; at ``::`` for both versions of IP."""
+    both = family == socket.AF_INET6 and host in _WILDCARDS and socket.has_dualstack_ipv6()
+    return socket.create_server((host, port), family=family, backlog=_BACKLOG, dualstack_ipv6=both)
 
 
 def _why_not(bind: HostPort, error: OSError) -> str:

@@ -1,5 +1,6 @@
 """A server's metrics for Prometheus, and its health, over HTTP."""
 
+import os
 import platform
 from collections.abc import Iterable, Iterator
 from http import HTTPStatus
@@ -10,7 +11,7 @@ from ucxstore.base import ucx_library
 from ucxstore.base.address import HostPort
 from ucxstore.base.stats import figures
 from ucxstore.server import Server
-from ucxstore.server.accepting.listen import is_loopback, resolve
+from ucxstore.server.accepting.listen import is_loopback, listen_at, resolve
 from ucxstore.server.options.server_options import parse_bind
 from ucxstore.server.process.web import Page, Web, parse_networks
 
@@ -30,7 +31,7 @@ _NEEDS_CLIENT = "metrics: prometheus-client is needed: pip install 'ucxstore[too
 
 
 class Metrics:
-    """An HTTP server in threads: ``/metrics`` for Prometheus, ``/healthz`` and ``/readyz``.
+    """An HTTP server: ``/metrics`` for Prometheus, ``/healthz`` and ``/readyz``.
 
     A context manager; leaving it closes the server. It needs prometheus-client.
 
@@ -69,9 +70,11 @@ class Metrics:
         self._registry = _registry(server)
         pages = {"/metrics": self._metrics, "/healthz": self._health, "/readyz": self._ready}
         try:
-            self._web = Web(HostPort(host, at.port), family, pages, networks or None)
+            listener = listen_at(family, host, at.port)
         except OSError as error:
-            raise OSError(error.errno, f"metrics: {bind}: {error.strerror}") from error
+            why = os.strerror(error.errno or 0)
+            raise OSError(error.errno, f"metrics: {bind}: {why}") from error
+        self._web = Web(listener, pages, networks or None)
         self.url = f"http://{HostPort(host, self._web.port)}/metrics"
 
     def close(self) -> None:

@@ -1,25 +1,16 @@
 """A small HTTP server for metrics and health, which answers some networks alone."""
 
+import asyncio
 import threading
-import time
+from asyncio import StreamReader, StreamWriter
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
+from email.utils import formatdate
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from socket import (
-    AF_INET6,
-    IPPROTO_IPV6,
-    IPV6_V6ONLY,
-    SHUT_RDWR,
-    SO_REUSEADDR,
-    SOL_SOCKET,
-    socket,
-)
-from typing import Any
-
-from ucxstore.base import process
-from ucxstore.base.address import HostPort
+from socket import socket
 
 type Network = IPv4Network | IPv6Network
 
@@ -27,10 +18,11 @@ type Network = IPv4Network | IPv6Network
 _PATIENCE = 10.0
 _MOST_AT_ONCE = 32
 
-# Seconds. The thread of a connection that was ended needs some milliseconds to see that.
-_LEAVE_SECONDS = 1.0
+# This machine's own addresses.
+_OWN = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
 
 
+@dataclass(frozen=True, slots=True)
 class Page:
     """An answer.
 
@@ -42,15 +34,9 @@ class Page:
     status : HTTPStatus
     """
 
-    def __init__(
-        self,
-        body: bytes | str,
-        kind: str = "text/plain; charset=utf-8",
-        status: HTTPStatus = HTTPStatus.OK,
-    ) -> None:
-        self.body = body.encode() if isinstance(body, str) else body
-        self.kind = kind
-        self.status = status
+    body: bytes | str
+    kind: str = "text/plain; charset=utf-8"
+    status: HTTPStatus = HTTPStatus.OK
 
 
 # Makes the answer of a path, given the request's Accept header.
@@ -100,198 +86,144 @@ def _unmapped(network: Network) -> Network:
 
 
 class Web:
-    """An HTTP server in threads.
+    """An HTTP server: a thread that talks to all clients, and threads that make the answers.
 
     Parameters
     ----------
-    address : HostPort
-        Where it listens; port 0 takes any free one.
-    family : int
-        Of the address.
+    listener : socket.socket
+        Bound and listening; the server owns it.
     pages : mapping
-        What makes the answers, by path.
+        What makes the answers, by path. It may block.
     allow : tuple of networks or None
         Who is answered beside this machine; others get 403. ``None`` for everybody.
-
-    Raises
-    ------
-    OSError
-        If the address cannot be used.
     """
 
     def __init__(
         self,
-        address: HostPort,
-        family: int,
+        listener: socket,
         pages: Mapping[str, MakePage],
         allow: tuple[Network, ...] | None,
     ) -> None:
-        self._http = _Server((address.host, address.port), family, pages, allow)
-        self.port: int = self._http.server_address[1]
-        self._thread = threading.Thread(
-            target=self._http.serve_forever, name="ucxstore-http", daemon=True
-        )
+        self.port: int = listener.getsockname()[1]
+        self._listener = listener
+        self._pages = pages
+        self._allow = allow
+        # Connections: those whose request is not whole, the oldest first, and how many others.
+        self._asking: dict[StreamWriter, None] = {}
+        self._answering = 0
+        self._makers = ThreadPoolExecutor(_MOST_AT_ONCE, "ucxstore-http-page")
+        self._loop = asyncio.SelectorEventLoop()
+        self._closing = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="ucxstore-http", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """Accept no more connections. Nobody waits for the answers of requests under way."""
-        self._http.shutdown()
-        self._http.server_close()
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._closing.set)
         self._thread.join()
 
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve())
+        self._makers.shutdown(wait=False)
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    allow_reuse_address = False
-    request_queue_size = 64
+    async def _serve(self) -> None:
+        # Say nothing of clients that go.
+        self._loop.set_exception_handler(lambda *_: None)
+        server = await asyncio.start_server(self._talk, sock=self._listener)
+        await self._closing.wait()
+        server.close()
 
-    def __init__(
-        self,
-        address: tuple[str, int],
-        family: int,
-        pages: Mapping[str, MakePage],
-        allow: tuple[Network, ...] | None,
-    ) -> None:
-        self.address_family = family
-        self.pages = pages
-        self._allow = allow
-        self._room = threading.BoundedSemaphore(_MOST_AT_ONCE)
-        self._lock = process.lock()
-        # Connections, the oldest first: when each has to end, and those whose request is not whole.
-        self._ends: dict[socket, float] = {}
-        self._asking: dict[socket, None] = {}
-        super().__init__(address, _Handler)
-
-    def server_bind(self) -> None:
-        self.socket.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
-        if self.address_family == AF_INET6 and self.server_address[0] == "::":
-            self.socket.setsockopt(IPPROTO_IPV6, IPV6_V6ONLY, 0)
-        # Not the base's, which looks the host's name up.
-        self.socket.bind(self.server_address)
-        self.server_address = self.socket.getsockname()
-        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
-
-    def answers(self, host: str) -> bool:
-        """Tell whether an address is answered."""
-        return self._allow is None or is_in(host, _OWN) or is_in(host, self._allow)
-
-    # All three names are of the base class.
-    def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Turn an address away that is not allowed, before it takes one of the places."""
-        if self.answers(client_address[0]):
-            return True
-        with suppress(OSError):  # it may have gone, or send something else first
-            request.setblocking(False)
-            request.send(_NOT_ALLOWED)
-        return False
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Handle a request in a thread of its own; if there are too many, end the oldest one."""
-        if not self._room.acquire(blocking=False) and not (
-            self._end_oldest() and self._room.acquire(timeout=_LEAVE_SECONDS)
-        ):
-            self.shutdown_request(request)
-            return
-        with self._lock:
-            self._ends[request] = time.monotonic() + _PATIENCE
-            self._asking[request] = None
+    async def _talk(self, reader: StreamReader, writer: StreamWriter) -> None:
         try:
-            super().process_request(request, client_address)
-        except BaseException:
-            self._leave(request)
-            raise
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
+            async with asyncio.timeout(_PATIENCE):
+                await self._answer(reader, writer)
+                writer.close()
+                await writer.wait_closed()
+        except OSError:  # it is late, or has gone
+            pass
         finally:
-            self._leave(request)
+            self._asking.pop(writer, None)
+            writer.transport.abort()
 
-    def service_actions(self) -> None:
-        """End what takes too long; the base class calls this twice a second."""
-        now = time.monotonic()
-        with self._lock:
-            late = [one for one, end in self._ends.items() if end < now]
-        for one in late:
-            _end(one)
+    async def _answer(self, reader: StreamReader, writer: StreamWriter) -> None:
+        """Answer one request; nothing if the connection has to go for others."""
+        # Before it takes one of the places.
+        if not self._answers(writer):
+            page = Page("this address is not allowed\n", status=HTTPStatus.FORBIDDEN)
+            writer.write(_encode(page, with_body=True))
+            return
+        if not self._has_room():
+            return
+        self._asking[writer] = None
+        method, path, accept = await _read_request(reader)
+        if writer not in self._asking:
+            return
+        del self._asking[writer]
+        self._answering += 1
+        try:
+            page = await self._page(method, path, accept)
+            writer.write(_encode(page, with_body=method != "HEAD"))
+            await writer.drain()
+        finally:
+            self._answering -= 1
 
-    def asked(self, request: socket) -> bool:
-        """Note that a request is whole; tell whether its connection has not been ended."""
-        with self._lock:
-            if request not in self._asking:
-                return False
-            del self._asking[request]
+    def _answers(self, writer: StreamWriter) -> bool:
+        """Tell whether an address is answered."""
+        if self._allow is None:
             return True
+        address = writer.get_extra_info("peername")  # None if it has gone
+        return address is not None and is_in(address[0], (*_OWN, *self._allow))
 
-    def _end_oldest(self) -> bool:
-        """End the oldest connection whose request is not whole, if there is one."""
-        with self._lock:
-            oldest = next(iter(self._asking), None)
-            if oldest is None:
-                return False
-            del self._asking[oldest]
-        _end(oldest)
+    def _has_room(self) -> bool:
+        """Tell whether there is room for a connection; end the oldest one for it that is asking."""
+        if len(self._asking) + self._answering < _MOST_AT_ONCE:
+            return True
+        oldest = next(iter(self._asking), None)
+        if oldest is None:
+            return False
+        del self._asking[oldest]
+        oldest.transport.abort()
         return True
 
-    def _leave(self, request: socket) -> None:
-        with self._lock:
-            self._ends.pop(request, None)
-            self._asking.pop(request, None)
-        self._room.release()
-
-    def handle_error(self, request: socket | tuple[bytes, socket], client_address: Any) -> None:
-        """Say nothing of clients that go."""
-
-
-def _end(connection: socket) -> None:
-    """End a connection, which wakes the thread that reads from it or writes to it."""
-    with suppress(OSError):
-        connection.shutdown(SHUT_RDWR)
-
-
-_OWN = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
-
-_REASON = b"this address is not allowed\n"
-_NOT_ALLOWED = (
-    b"HTTP/1.0 403 Forbidden\r\nContent-Type: text/plain; charset=utf-8\r\n"
-    b"Content-Length: %d\r\n\r\n%b" % (len(_REASON), _REASON)
-)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    timeout = _PATIENCE
-    server: _Server
-
-    def version_string(self) -> str:
-        return "ucxstore"
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Log no requests."""
-
-    def do_GET(self) -> None:
-        self._answer(with_body=True)
-
-    def do_HEAD(self) -> None:
-        self._answer(with_body=False)
-
-    def _answer(self, *, with_body: bool) -> None:
-        if not self.server.asked(self.request):
-            return
-        page = self._page()
-        self.send_response(page.status)
-        self.send_header("Content-Type", page.kind)
-        self.send_header("Content-Length", str(len(page.body)))
-        self.end_headers()
-        if with_body:
-            self.wfile.write(page.body)
-
-    def _page(self) -> Page:
-        make = self.server.pages.get(self.path.partition("?")[0])
+    async def _page(self, method: str, path: str, accept: str) -> Page:
+        if not path.startswith("/"):
+            return Page("this is no request\n", status=HTTPStatus.BAD_REQUEST)
+        if method not in ("GET", "HEAD"):
+            return Page("there are: GET, HEAD\n", status=HTTPStatus.NOT_IMPLEMENTED)
+        make = self._pages.get(path.partition("?")[0])
         if make is None:
-            paths = ", ".join(self.server.pages)
+            paths = ", ".join(self._pages)
             return Page(f"there are: {paths}\n", status=HTTPStatus.NOT_FOUND)
         try:
-            return make(self.headers.get("Accept", ""))
+            return await self._loop.run_in_executor(self._makers, make, accept)
         except Exception as error:
             text = f"{type(error).__name__}: {error}\n"
             return Page(text, status=HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+async def _read_request(reader: StreamReader) -> tuple[str, str, str]:
+    """Read a request; return its method, its path, which is empty if it is none, and `Accept`."""
+    method, path, accept = "", "", ""
+    try:
+        words = (await reader.readline()).decode("latin-1").split()
+        while line := (await reader.readline()).strip():
+            name, _, value = line.decode("latin-1").partition(":")
+            if name.lower() == "accept":
+                accept = value.strip()
+        method, path = words[:2]
+    except ValueError:  # also of a line that is too long
+        pass
+    return method, path, accept
+
+
+def _encode(page: Page, *, with_body: bool) -> bytes:
+    """Return an answer as it goes over the connection."""
+    body = page.body.encode() if isinstance(page.body, str) else page.body
+    head = (
+        f"HTTP/1.0 {page.status.value} {page.status.phrase}\r\nServer: ucxstore\r\n"
+        f"Date: {formatdate(usegmt=True)}\r\nContent-Type: {page.kind}\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + (body if with_body else b"")
