@@ -47,7 +47,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--steps", type=int, default=200, help="maps, of 1 MB each")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--progress", action="store_true", help="show a bar (needs rich or tqdm)")
+    parser.add_argument("--progress", action="store_true", help="show a bar (needs rich)")
     arguments = parser.parse_args()
     shape = arguments.steps, SIDE, SIDE
 

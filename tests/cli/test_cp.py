@@ -5,6 +5,8 @@ import pty
 import re
 import signal
 import subprocess
+import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
@@ -264,13 +266,9 @@ def test_one_value_stays_in_the_server(target: str, named: Named, tmp_path: Path
     assert everything(named("server", "second")) == {}
 
 
-def test_a_bar_on_a_terminal(named: Named) -> None:
-    first, second = named("directory", "first"), named("directory", "second")
-    fill(first, {"a": bytes(1000)})
+def shown_on_a_terminal(command: Sequence[str | Path]) -> bytes:
     ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [*COMMAND, "cp", first, second], stderr=theirs, env={**os.environ, "TERM": "xterm"}
-    ) as process:
+    with subprocess.Popen(command, stderr=theirs, env={**os.environ, "TERM": "xterm"}) as process:
         os.close(theirs)
         shown = b""
         with suppress(OSError):  # the other end was closed
@@ -278,4 +276,21 @@ def test_a_bar_on_a_terminal(named: Named) -> None:
                 shown += some
         os.close(ours)
         assert process.wait(60) == 0
-    assert b"100%" in shown
+    return shown
+
+
+def test_a_bar_on_a_terminal(named: Named) -> None:
+    first, second = named("directory", "first"), named("directory", "second")
+    fill(first, {"a": bytes(1000)})
+    assert b"100%" in shown_on_a_terminal([*COMMAND, "cp", first, second])
+
+
+def test_without_rich_values_are_copied_all_the_same(named: Named) -> None:
+    first, second = named("directory", "first"), named("directory", "second")
+    fill(first, {"a": bytes(1000)})
+    code = (
+        "import sys; sys.modules['rich'] = None; from ucxstore.cli import main; main(sys.argv[1:])"
+    )
+    shown = shown_on_a_terminal([sys.executable, "-c", code, "cp", first, second])
+    assert shown.strip() == b'ucxstore: warning: progress needs rich: pip install "ucxstore[tools]"'
+    assert everything(second) == {"a": bytes(1000)}

@@ -1,14 +1,9 @@
 """The progress bar of `ucxstore.progress`."""
 
-import importlib
 import os
 import subprocess
 import sys
 import threading
-import warnings
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -193,20 +188,17 @@ with progress():
     assert (done.stdout, done.stderr) == ("0 1\n", "")
 
 
-@pytest.mark.parametrize("bar", ["rich", "tqdm"])
-def test_the_bar_is_drawn(
-    ucx_store: UcxStore, bar: meter.BarName, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip(bar)
+def test_the_bar_is_drawn(ucx_store: UcxStore, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("rich")
     z = zarr.create_array(ucx_store, data=np.zeros(500_000, "f4"), compressors=None)
-    with ucxstore.progress("read [b]it", bar=bar):
+    with ucxstore.progress("read [b]it"):
         z[:]
     shown = capsys.readouterr()
     assert shown.out == ""
     assert "read [b]it" in shown.err
     assert "100%" in shown.err
     assert "2.0" in shown.err  # MB
-    with pytest.raises(KeyError), ucxstore.progress(bar=bar):
+    with pytest.raises(KeyError), ucxstore.progress():
         raise KeyError
 
 
@@ -215,7 +207,7 @@ def test_what_is_printed_to_a_file_gets_there() -> None:
     pytest.importorskip("rich")
     script = """
 from ucxstore.base import meter
-bar = meter.open_bar("x", "rich")
+bar = meter.open_bar("x")
 bar.update(1, 2)
 print("a result")
 bar.close()
@@ -236,58 +228,14 @@ bar.close()
     assert b"50%" in shown
 
 
-class Widget:
-    """What tqdm uses of those of a notebook."""
-
-    def __init__(self, **given: Any) -> None:
-        self.value: Any = 0
-        self.bar_style = ""
-        self.layout, self.style = SimpleNamespace(), SimpleNamespace()
-        self.__dict__.update(given)
-
-
-def test_a_bar_of_a_notebook_moves(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("tqdm")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # ipywidgets may be missing
-        notebook = importlib.import_module("tqdm.notebook")
-        auto = importlib.import_module("tqdm.auto")
-    bars: list[Widget] = []
-
-    def made(**given: Any) -> Widget:
-        bars.append(Widget(**given))
-        return bars[-1]
-
-    for name, fake in {"IProgress": made, "HTML": Widget, "TqdmHBox": Widget}.items():
-        monkeypatch.setattr(notebook, name, fake, raising=False)
-    monkeypatch.setattr(notebook, "display", lambda *_: None, raising=False)
-    monkeypatch.setattr(auto, "tqdm", notebook.tqdm)
-    counted = meter.Meter(meter.open_bar("read", "tqdm"))
-    counted.add()
-    assert bars == []
-    counted.add(planned=100)
-    counted.add(moved=100)
-    counted.add(planned=300)
-    counted.add(moved=150)
-    counted.close()
-    (bar,) = bars
-    assert (bar.value, bar.max) == (250, 400)
-    assert bar.bar_style == "danger"  # tqdm's own, for what was left before its end
-
-
-def test_what_is_installed_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="bar: 'neon' is not"), ucxstore.progress(bar="neon"):  # type: ignore[arg-type]
-        pass
-    for name in "rich", "tqdm":
-        for module in [one for one in sys.modules if one.partition(".")[0] == name]:
-            monkeypatch.delitem(sys.modules, module)
-        monkeypatch.setitem(sys.modules, name, None)
+def test_without_rich_it_says_what_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in [one for one in sys.modules if one.partition(".")[0] == "rich"]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "rich", None)
     with (
-        pytest.raises(ImportError, match=r'rich or tqdm: pip install "ucxstore\[tools\]"'),
+        pytest.raises(ImportError, match=r'needs rich: pip install "ucxstore\[tools\]"'),
         ucxstore.progress(),
     ):
-        pass
-    with pytest.raises(ImportError, match=r"progress needs tqdm: "), ucxstore.progress(bar="tqdm"):
         pass
     assert meter.active == ()
 

@@ -4,27 +4,21 @@ The pipeline looks at `active` once an operation. While it is empty, nothing els
 block of `progress` is open, operations are done in parts, and the bar moves after each.
 """
 
-import importlib
 import math
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from ucxstore.base import logs, process
 from ucxstore.base.showing import size_text
 
-type BarName = Literal["auto", "rich", "tqdm"]
-
 # A part has at least so many bytes, so that the way of its chunks matters more than its start, ...
 _PART_BYTES = 32 << 20
 # ... and there are at most so many parts of an operation.
 _MOST_PARTS = 100
-
-_REFRESH_SECONDS = 0.1
 
 
 class _Bar(Protocol):
@@ -42,10 +36,10 @@ class Meter:
         Bytes of the values in the user's arrays, whatever their chunks take.
     """
 
-    def __init__(self, bar: _Bar) -> None:
+    def __init__(self, bar: _Bar | None) -> None:
         self.planned = 0
         self.moved = 0
-        self._bar: _Bar | None = bar
+        self._bar = bar
         self._lock = process.lock()
 
     def __repr__(self) -> str:
@@ -57,7 +51,7 @@ class Meter:
             self.planned += planned
             self.moved += moved
             bar = self._bar
-            if bar is None:  # another thread goes on after the block, or the bar has failed
+            if bar is None:  # also if another thread goes on after the block, or the bar has failed
                 return
             try:
                 bar.update(self.moved, self.planned)
@@ -84,21 +78,18 @@ active: tuple[Meter, ...] = ()
 _lock = process.lock()
 
 
-def progress(description: str = "zarr", *, bar: BarName = "auto") -> AbstractContextManager[Meter]:
+def progress(description: str = "zarr") -> AbstractContextManager[Meter]:
     """Show a progress bar for what zarr reads from, and writes to, stores of ours.
 
     It counts the bytes of all arrays that are read or written within the block, on any thread of
     this process. Operations are done in parts of 32 MiB and more, one after the other, so that the
     bar moves: that costs a little speed. An operation counts as planned when it begins. If the
-    block is left by an exception, the bar stays where it is.
+    block is left by an exception, the bar stays where it is. rich draws it, on standard error.
 
     Parameters
     ----------
     description : str
         What stands before the bar.
-    bar : {"auto", "rich", "tqdm"}
-        Who draws it. ``"auto"`` takes what is installed: rich in a terminal, and tqdm in a notebook
-        or where there is no rich.
 
     Returns
     -------
@@ -108,11 +99,9 @@ def progress(description: str = "zarr", *, bar: BarName = "auto") -> AbstractCon
     Raises
     ------
     ImportError
-        If neither rich nor tqdm is installed, or not the one that was asked for.
+        If rich is not installed.
     TypeError
         If `description` is no text, such as a store: all stores are counted.
-    ValueError
-        If `bar` is none of the names.
 
     Examples
     --------
@@ -120,7 +109,7 @@ def progress(description: str = "zarr", *, bar: BarName = "auto") -> AbstractCon
     ...     values = z[...]
     """
     check_description(description)
-    return _progress(description, bar)
+    return _progress(description)
 
 
 def check_description(value: object) -> None:
@@ -133,8 +122,8 @@ def check_description(value: object) -> None:
 
 
 @contextmanager
-def _progress(description: str, bar: BarName) -> Iterator[Meter]:
-    meter = Meter(open_bar(description, bar))
+def _progress(description: str) -> Iterator[Meter]:
+    meter = Meter(open_bar(description))
     _change(lambda meters: (*meters, meter))
     try:
         yield meter
@@ -224,38 +213,25 @@ def _selected_bytes(spec: Any, selection: Any) -> int:
     return int(count) * itemsize
 
 
-# ---- bars ----
+# ---- the bar ----
 
 
-def open_bar(description: str, name: BarName = "auto") -> _Bar:
-    """Return a bar of a library that is installed; see `progress`."""
-    makers: dict[str, Callable[[str], _Bar]] = {"rich": _RichBar, "tqdm": _TqdmBar}
-    if name == "auto":
-        names = ["tqdm", "rich"] if _in_notebook() else ["rich", "tqdm"]
-    elif name in makers:
-        names = [name]
-    else:
-        raise ValueError(f'bar: {name!r} is not "auto", "rich" or "tqdm"')
-    for one in names:
-        try:
-            return makers[one](description)
-        except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] != one:
-                raise
-    raise ImportError(
-        f'progress needs {" or ".join(names)}: pip install "ucxstore[tools]"', name=names[0]
-    )
-
-
-def _in_notebook() -> bool:
-    shell = sys.modules.get("IPython")
-    return shell is not None and hasattr(shell.get_ipython(), "kernel")
+def open_bar(description: str) -> _Bar:
+    """Return a bar that rich draws; ``ImportError`` if there is no rich."""
+    try:
+        return _RichBar(description)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "rich":
+            raise
+        raise ImportError(
+            'progress needs rich: pip install "ucxstore[tools]"', name="rich"
+        ) from None
 
 
 class _RichBar:
     def __init__(self, description: str) -> None:
-        console = importlib.import_module("rich.console")
-        rich = importlib.import_module("rich.progress")
+        from rich import progress as rich
+        from rich.console import Console
         from rich.markup import escape
 
         self._progress = rich.Progress(
@@ -265,7 +241,7 @@ class _RichBar:
             rich.DownloadColumn(),
             rich.TransferSpeedColumn(),
             rich.TimeRemainingColumn(),
-            console=console.Console(stderr=True),
+            console=Console(stderr=True),
             # Else rich takes what is printed to the terminal, also on its way to a file.
             redirect_stdout=sys.stdout.isatty(),
         )
@@ -277,32 +253,3 @@ class _RichBar:
 
     def close(self) -> None:
         self._progress.stop()
-
-
-class _TqdmBar:
-    def __init__(self, description: str) -> None:
-        self._make = partial(
-            importlib.import_module("tqdm.auto").tqdm,
-            desc=description,
-            unit="B",
-            unit_scale=True,
-            file=sys.stderr,
-            mininterval=_REFRESH_SECONDS,
-        )
-        # Made with the first bytes: one of a notebook that begins without a total does not move.
-        self._bar: Any = None
-
-    def update(self, moved: int, planned: int) -> None:
-        if self._bar is None:
-            if not planned:
-                return
-            self._bar = self._make(total=planned)
-        if self._bar.total != planned:
-            self._bar.total = planned
-            if hasattr(self._bar, "container"):  # a notebook's, whose widget has a total of its own
-                self._bar.container.children[1].max = planned
-        self._bar.update(moved - self._bar.n)
-
-    def close(self) -> None:
-        if self._bar is not None:
-            self._bar.close()

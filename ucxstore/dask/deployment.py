@@ -23,7 +23,7 @@ from ucxstore.base.errors import (
     ScratchEndedError,
     ServerLostError,
 )
-from ucxstore.base.meter import BarName, Meter, check_description, open_bar
+from ucxstore.base.meter import Meter, check_description, open_bar
 from ucxstore.base.options import UcxValue, parse_size
 from ucxstore.base.secret import Secret
 from ucxstore.base.showing import html_block, html_table
@@ -278,7 +278,7 @@ class Deployment:
         )
 
     def progress(
-        self, planned: int | str, description: str = "ucxstore", *, bar: BarName = "auto"
+        self, planned: int | str, description: str = "ucxstore"
     ) -> AbstractContextManager[Meter]:
         """Show a progress bar for the bytes that go to and from the servers, by whatever task.
 
@@ -290,8 +290,8 @@ class Deployment:
         planned : int or str
             The bytes that tasks will read and write within the block, such as ``x.nbytes`` or
             ``"2GiB"``.
-        description, bar
-            As for `ucxstore.progress`.
+        description : str
+            What stands before the bar.
 
         Returns
         -------
@@ -304,12 +304,12 @@ class Deployment:
             As `ucxstore.progress` does, or if `planned` is no size.
         """
         check_description(description)
-        return self._progress(parse_size("planned", planned), description, bar)
+        return self._progress(parse_size("planned", planned), description)
 
     @contextmanager
-    def _progress(self, planned: int, description: str, bar: BarName) -> Iterator[Meter]:
+    def _progress(self, planned: int, description: str) -> Iterator[Meter]:
         before = _moved(self.stats())
-        meter = Meter(open_bar(description, bar))
+        meter = Meter(open_bar(description))
         meter.add(planned=planned)
         over = threading.Event()
 

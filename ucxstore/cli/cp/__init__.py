@@ -6,15 +6,21 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, NoReturn
 
-from ucxstore.cli.common.command import UsageError, add_client_options, report_unreadable, run_async
+from ucxstore.cli.common.command import (
+    UsageError,
+    add_client_options,
+    report_unreadable,
+    run_async,
+    warn,
+)
 from ucxstore.cli.common.parser import Parser, make_parser
 from ucxstore.cli.common.text import count_text, size_text
 
 if TYPE_CHECKING:
-    from ucxstore.cli.cp.copying import Moved
+    from ucxstore.base.meter import Meter
     from ucxstore.cli.cp.plan import CopyPlan
 
 DEFAULT_JOBS = 8
@@ -89,8 +95,15 @@ async def _main(arguments: argparse.Namespace) -> int:
     with ExitStack() as locations:
         found = await copying.prepare(arguments, locations)
         plan = found.plan
-        with _progress(plan, shown=not arguments.quiet) as moved:
-            await copying.copy(plan, found.source, found.destination, arguments.jobs, moved)
+        with closing(_open_meter(shown=not arguments.quiet)) as meter:
+            meter.add(planned=plan.nbytes)
+            await copying.copy(
+                plan,
+                found.source,
+                found.destination,
+                arguments.jobs,
+                lambda done: meter.add(moved=done),
+            )
     if not arguments.quiet:
         seconds = time.monotonic() - start
         print(_as_json(plan, seconds) if arguments.json else _summary(arguments, plan, seconds))
@@ -98,13 +111,16 @@ async def _main(arguments: argparse.Namespace) -> int:
     return report_unreadable("cp", found.source.unreadable, user)
 
 
-def _progress(plan: "CopyPlan", *, shown: bool) -> "AbstractContextManager[Moved]":
-    """Show a progress bar, on a terminal only."""
-    if not shown or not sys.stderr.isatty():
-        return nullcontext(lambda _: None)
-    from ucxstore.cli.cp.bar import bar
+def _open_meter(*, shown: bool) -> "Meter":
+    """Return a meter with a bar, on a terminal and with rich only."""
+    from ucxstore.base.meter import Meter, open_bar
 
-    return bar(plan.nbytes)
+    if shown and sys.stderr.isatty():
+        try:
+            return Meter(open_bar("copy"))
+        except ImportError as error:
+            warn(str(error))
+    return Meter(None)
 
 
 def _summary(arguments: argparse.Namespace, plan: "CopyPlan", seconds: float) -> str:
