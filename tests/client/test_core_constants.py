@@ -1,5 +1,8 @@
 """Constants that are both in Python and in the native core are equal."""
 
+import re
+from pathlib import Path
+
 from ucxstore.base import keys
 from ucxstore.base.native import core
 from ucxstore.protocol import frames
@@ -15,3 +18,9 @@ def test_the_longest_key() -> None:
 
 def test_where_scratch_spaces_are() -> None:
     assert core.SCRATCH_FOLDER == keys.SCRATCH_FOLDER
+
+
+def test_the_names_of_metadata() -> None:
+    file = Path(__file__).parents[2] / "native/storage/evicting.cpp"
+    (names,) = re.findall(r"kMetadata\{(.*?)\}", file.read_text(), re.DOTALL)
+    assert set(re.findall(r'"(.+?)"', names)) == keys.METADATA_NAMES

@@ -4,10 +4,9 @@ from collections import Counter
 from random import Random
 
 import hypothesis.strategies as st
-import pytest
 from hypothesis import given
 
-from ucxstore.cluster.placement import Placement, is_metadata
+from ucxstore.cluster.placement import Placement
 
 SERVERS = [f"10.0.0.{number}:7400" for number in range(1, 9)]
 KEYS = [f"run-17/temperature/c/{i}/{j}" for i in range(60) for j in range(50)]
@@ -75,22 +74,3 @@ def test_more_keys_than_are_remembered() -> None:
     first = placement.servers_of(many[:40_000])
     assert placement.servers_of(many)[:40_000] == first
     assert placement.servers_of(many[30_000:])[:10_000] == first[30_000:]
-
-
-@pytest.mark.parametrize(
-    ("key", "is_it"),
-    [
-        ("zarr.json", True),
-        ("a/zarr.json", True),
-        ("a/.zarray", True),
-        (".zgroup", True),
-        ("a/b/.zattrs", True),
-        (".zmetadata", True),
-        ("a/c/0/0", False),
-        ("a/notzarr.json", False),
-        ("zarr.json/c/0", False),
-        ("a/0.zarray", False),
-    ],
-)
-def test_metadata(key: str, is_it: bool) -> None:
-    assert is_metadata(key) == is_it

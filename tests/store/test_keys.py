@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ucxstore.base.errors import InvalidKeyError
-from ucxstore.base.keys import MAX_KEY_BYTES, check_key, find_problem
+from ucxstore.base.keys import MAX_KEY_BYTES, check_key, find_problem, is_metadata
 
 
 @pytest.mark.parametrize(
@@ -78,3 +78,22 @@ def test_the_short_way_agrees_with_the_close_look(key: str) -> None:
     else:
         assert find_problem(key) is None
         assert key.encode()
+
+
+@pytest.mark.parametrize(
+    ("key", "is_it"),
+    [
+        ("zarr.json", True),
+        ("a/zarr.json", True),
+        ("a/.zarray", True),
+        (".zgroup", True),
+        ("a/b/.zattrs", True),
+        (".zmetadata", True),
+        ("a/c/0/0", False),
+        ("a/notzarr.json", False),
+        ("zarr.json/c/0", False),
+        ("a/0.zarray", False),
+    ],
+)
+def test_metadata(key: str, is_it: bool) -> None:
+    assert is_metadata(key) == is_it

@@ -18,8 +18,16 @@ SCRATCH_FOLDER = "__ucxscratch__/"
 # What is shown of that name: enough to tell spaces apart, as in the counters of servers.
 _SPACE = re.compile(rf"({SCRATCH_FOLDER}\w{{8}})\w+")
 
+# The names of zarr's metadata, in all formats and consolidated. The native core has the same.
+METADATA_NAMES = frozenset({"zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"})
+
 # Beneath this, servers keep what is theirs in a storage: it has no keys.
 RESERVED_FOLDER = ".ucxstore/"
+
+
+def is_metadata(key: str) -> bool:
+    """Tell whether a key is of metadata: it describes an array or a group."""
+    return key.rpartition("/")[2] in METADATA_NAMES
 
 
 def is_scratch(prefix: str) -> bool:

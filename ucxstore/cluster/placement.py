@@ -15,9 +15,6 @@ import numpy.typing as npt
 # The keys whose servers are remembered, some 10 MB: a hash takes as long as ten look-ups.
 _REMEMBERED = 1 << 16
 
-# The names of metadata, in all formats and consolidated.
-_METADATA = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
-
 
 class Placement:
     """Place keys on servers, in the same way in every process and for any order of the servers.
@@ -67,11 +64,6 @@ class Placement:
             mixed *= np.uint64(factor)
         mixed ^= mixed >> np.uint64(33)
         return mixed
-
-
-def is_metadata(key: str) -> bool:
-    """Tell whether a key is of metadata: it describes an array or a group."""
-    return key.endswith(_METADATA) and key.rpartition("/")[2] in _METADATA
 
 
 def _hash(texts: Sequence[str]) -> npt.NDArray[np.uint64]:

@@ -5,10 +5,10 @@ from functools import partial
 from typing import Any
 
 from ucxstore.base.errors import UcxStoreError, UnknownOutcomeError
+from ucxstore.base.keys import is_metadata
 from ucxstore.client.requests import Answers, Positions, Request, Route, only, pick
 from ucxstore.cluster.gather import Share
 from ucxstore.cluster.membership import Membership
-from ucxstore.cluster.placement import is_metadata
 
 # The most keys that an error names.
 _NAMED = 3

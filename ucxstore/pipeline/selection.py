@@ -9,6 +9,7 @@ from zarr.abc.codec import CodecPipeline
 from zarr.abc.store import Store
 from zarr.registry import get_pipeline_class
 
+from ucxstore.base.keys import is_metadata
 from ucxstore.base.zarr_compat import ArrayMetadata, create_codec_pipeline
 from ucxstore.pipeline.recycling import select_recycling
 
@@ -18,9 +19,9 @@ ENVIRONMENT = "UCXSTORE_SELECT_PIPELINE"
 _CONFIG = "codec_pipeline.path"
 _OFF = frozenset({"0", "false", "no", "off"})
 
-# What zarr reads the metadata of arrays from, and what only that of an array has: zarr makes the
-# pipeline right after it.
-_METADATA = {"zarr.json", ".zarray", ".zmetadata"}
+# What only the metadata of an array has: zarr makes the pipeline right after it. Attributes, which
+# may have any text, and groups have names of their own in the old format.
+_NOT_OF_ARRAYS = (".zattrs", ".zgroup")
 _MARKS = (b'"array"', b'"chunks"')
 _MOST_SEARCHED = 1 << 20  # bytes of consolidated metadata: an array comes before that
 
@@ -95,11 +96,6 @@ def advise_on_pipeline() -> str | None:
     )
 
 
-def is_metadata(key: str) -> bool:
-    """Tell whether zarr may read the metadata of an array from a key."""
-    return key.rpartition("/")[2] in _METADATA
-
-
 def warn_of_other_pipeline(choice: bool | None, key: str, value: memoryview, store: str) -> None:
     """Warn once if what was read is an array's metadata, and another pipeline will read the array.
 
@@ -116,7 +112,7 @@ def warn_of_other_pipeline(choice: bool | None, key: str, value: memoryview, sto
     store : str
         Its address, for the message.
     """
-    if choice is False or not is_metadata(key):
+    if choice is False or not is_metadata(key) or key.endswith(_NOT_OF_ARRAYS):
         return
     configured: str = zarr.config.get(_CONFIG)
     if configured == PIPELINE or configured in _warned or (choice is None and _is_off()):

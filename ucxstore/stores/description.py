@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import zarr
 
+from ucxstore.base.keys import METADATA_NAMES
 from ucxstore.base.zarr_compat import ArrayV3Metadata, sync
 from ucxstore.pipeline.array_chunks import kind_of
 from ucxstore.pipeline.classify import ChunkKind, Sharded
@@ -14,8 +15,6 @@ from ucxstore.pipeline.codecs.chain import Chain
 from ucxstore.stores.store import UcxStore
 
 type Way = Literal["DIRECT", "DECODE", "ENCODE", "FALLBACK"]
-
-_METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +158,6 @@ def _measure(path: str, store: UcxStore) -> tuple[int, int]:
     """Return how many values there are for the chunks of an array, and their bytes."""
     folder = f"{path}/" if path else ""
     values, nbytes = sync(store.measure(path))
-    sizes = sync(store.getsizes([f"{folder}{name}" for name in _METADATA]))
+    sizes = sync(store.getsizes([f"{folder}{name}" for name in METADATA_NAMES]))
     metadata = [size for size in sizes if size is not None]
     return values - len(metadata), nbytes - sum(metadata)

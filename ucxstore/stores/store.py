@@ -14,7 +14,7 @@ from ucxstore.base import process
 from ucxstore.base.address import Address, HostPort
 from ucxstore.base.counters import Counters
 from ucxstore.base.errors import AddressError, ServerRestartedError
-from ucxstore.base.keys import is_scratch, shorten_space
+from ucxstore.base.keys import is_metadata, is_scratch, shorten_space
 from ucxstore.base.options import (
     DEFAULT_BUFFER_BUDGET,
     DEFAULT_CONNECT_TIMEOUT,
@@ -42,8 +42,8 @@ from ucxstore.cluster.channels import channel_over, connected, connectors_to
 from ucxstore.pipeline.access import ChunkAccess
 from ucxstore.pipeline.budget import Budget
 from ucxstore.pipeline.indexes.cache import ShardCache
-from ucxstore.pipeline.selection import is_metadata, warn_of_other_pipeline
 from ucxstore.pipeline.selection import select_pipeline as select
+from ucxstore.pipeline.selection import warn_of_other_pipeline
 from ucxstore.stores.allocation import Allocation
 from ucxstore.stores.channel_store import ChannelStore
 from ucxstore.stores.scratch import DEFAULT_TIMEOUT as SCRATCH_TIMEOUT

@@ -4,14 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import floor
 
-from ucxstore.base.keys import find_problem
+from ucxstore.base.keys import find_problem, is_metadata
 
 # The most bytes and values that are copied in one request, if both sides support that.
 GROUP_BYTES = 4 << 20
 GROUP_KEYS = 256
-
-# Without these an array or group is not visible, so they are copied after all chunks.
-_METADATA = frozenset({"zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +38,7 @@ class CopyPlan:
     Parameters
     ----------
     chunks, metadata : list of Entry
-        Metadata is copied last.
+        Metadata is copied last: without it, an array or group is not visible.
     present : int
         The number of values that the destination has already.
     target : str or None
@@ -83,7 +80,7 @@ def plan_copy(source: Sequence[Entry], there: Mapping[str, Entry]) -> CopyPlan:
         found = there.get(entry.key)
         if found is not None and is_same(entry, found):
             present += 1
-        elif entry.key.rpartition("/")[2] in _METADATA:
+        elif is_metadata(entry.key):
             plan.metadata.append(entry)
         else:
             plan.chunks.append(entry)
