@@ -10,7 +10,7 @@
 #include "client/batch.hpp"
 #include "client/link_events.hpp"
 #include "client/reply.hpp"
-#include "local_client/charge.hpp"
+#include "local_client/memory_group.hpp"
 #include "memory/copier.hpp"
 #include "protocol/keys.hpp"
 

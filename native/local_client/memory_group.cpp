@@ -1,4 +1,4 @@
-#include "local_client/charge.hpp"
+#include "local_client/memory_group.hpp"
 
 #include <fcntl.h>
 #include <sys/socket.h>

@@ -1,4 +1,4 @@
-#include "local_client/charge.hpp"
+#include "local_client/memory_group.hpp"
 
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ bool limited(const char* cgroup, const char* mounts, const Files& files) {
     });
 }
 
-TEST(Charge, TheGroupIsThatOfMemory) {
+TEST(MemoryGroup, TheGroupIsThatOfMemory) {
     EXPECT_EQ(memory_group(kFirst), "1:/a/b");
     EXPECT_EQ(memory_group(kSecond), "2:/a/b");
     EXPECT_NE(memory_group("0::/a"), memory_group("4:memory:/a"));
@@ -35,7 +35,7 @@ TEST(Charge, TheGroupIsThatOfMemory) {
     EXPECT_EQ(memory_group(""), "2:");
 }
 
-TEST(Charge, LimitsOfVersionTwo) {
+TEST(MemoryGroup, LimitsOfVersionTwo) {
     const Files none = {{"/sys/fs/cgroup/a/b/memory.max", "max\n"},
                         {"/sys/fs/cgroup/a/b/memory.high", "max\n"},
                         {"/sys/fs/cgroup/a/memory.max", "max\n"}};
@@ -48,14 +48,14 @@ TEST(Charge, LimitsOfVersionTwo) {
     }
 }
 
-TEST(Charge, LimitsOfVersionOne) {
+TEST(MemoryGroup, LimitsOfVersionOne) {
     Files files = {{"/sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", "9223372036854771712\n"}};
     EXPECT_FALSE(limited(kFirst, kFirstMount, files));
     files["/sys/fs/cgroup/memory/memory.limit_in_bytes"] = "500000000\n";
     EXPECT_TRUE(limited(kFirst, kFirstMount, files));
 }
 
-TEST(Charge, AContainerSeesItsOwnGroupAsTheFirst) {
+TEST(MemoryGroup, AContainerSeesItsOwnGroupAsTheFirst) {
     const char* const mounts =
         "32 30 0:28 /docker/7 /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n";
     const Files files = {{"/sys/fs/cgroup/memory/memory.limit_in_bytes", "500000000\n"}};
@@ -63,13 +63,13 @@ TEST(Charge, AContainerSeesItsOwnGroupAsTheFirst) {
     EXPECT_FALSE(limited("4:memory:/docker/7\n", mounts, {}));
 }
 
-TEST(Charge, WhatCannotBeSeenMayHaveALimit) {
+TEST(MemoryGroup, WhatCannotBeSeenMayHaveALimit) {
     EXPECT_TRUE(limited(kSecond, "", {}));
     EXPECT_TRUE(limited(kFirst, kSecondMount, {}));
     EXPECT_FALSE(limited("", "", {})) << "there are no groups";
 }
 
-TEST(Charge, AProcessCanLeaveMemoryToItself) {
+TEST(MemoryGroup, AProcessCanLeaveMemoryToItself) {
     const auto pair = test::control_pair();
     EXPECT_TRUE(can_leave_memory(pair.one.get()));
 }

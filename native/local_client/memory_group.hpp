@@ -1,6 +1,6 @@
-// Who is charged for memory that one process touches first and another keeps: the control group of
-// the first, for as long as the memory lives. Where that group has a limit, what a server keeps
-// could end in the death of its clients.
+// The control group that a process's memory counts to, and whether it has a limit. Memory that one
+// process touches first and another one keeps counts to the group of the first for as long as it
+// lives. Where that group has a limit, what a server keeps could end in the death of its clients.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 
 namespace ucxstore {
 
-// The group that the memory of a process counts to, as /proc/PID/cgroup has it.
+// The group, of what /proc/PID/cgroup has.
 std::string memory_group(std::string_view cgroup);
 
 // Whether the group or one above it has a limit of memory, as far as it can be seen: `mounts` is
