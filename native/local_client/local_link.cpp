@@ -12,7 +12,6 @@
 #include "client/reply.hpp"
 #include "local_client/memory_group.hpp"
 #include "memory/copier.hpp"
-#include "protocol/keys.hpp"
 
 namespace ucxstore {
 
@@ -20,7 +19,6 @@ using local::InMessage;
 using local::Kind;
 using local::OutMessage;
 using local::raw;
-using What = VisibleFiles::Finding::What;
 
 namespace {
 
@@ -32,14 +30,6 @@ constexpr const char* kTakenBack =
     "the server has hung up, and has taken back memory that this process held too much of: views "
     "and "
     "mapped results of it may change";
-
-// The bytes that the caller's thread reads from files.
-std::uint64_t room_at_once(const Operation& operation) {
-    const std::uint64_t bytes = operation.memory_bytes();
-    return bytes > VisibleFiles::kMostAtOnce     ? 0
-           : bytes > VisibleFiles::kMostWithLock ? VisibleFiles::kMostAtOnce
-                                                 : VisibleFiles::kMostWithLock;
-}
 
 }  // namespace
 
@@ -56,82 +46,26 @@ LocalLink::LocalLink(std::shared_ptr<EventThread> thread, std::shared_ptr<Worker
 // ---- any thread ----
 
 void LocalLink::submit(const std::shared_ptr<Operation>& operation) {
-    std::shared_ptr<const VisibleFiles> files;
-    std::vector<std::uint32_t> later;  // are read from files by other threads
+    VisibleStorage::Unanswered unanswered;
     if (operation->kind == Operation::Kind::get && !operation->items.empty()) {
         operation->large = operation->memory_bytes() >= Operation::kLargeBytes;
-        std::vector<std::uint32_t> others;
-        std::shared_ptr<const Visible> visible;
-        files = usable_files();
-        std::uint64_t room = room_at_once(*operation);
-        for (std::uint32_t i = 0; i < operation->items.size(); ++i) {
-            const std::string& key = operation->gets[i].key;
-            if (i == 0 || wire::space_of(key) != wire::space_of(operation->gets[i - 1].key)) {
-                visible = visible_for(key);
-            }
-            const bool answered = visible != nullptr && visible->answer(peer_, *operation, i);
-            auto what = answered ? What::answer : What::unknown;
-            if (what == What::unknown && files != nullptr) {
-                what = files->answer(peer_, *operation, i, room);
-            }
-            if (what == What::later) {
-                later.push_back(i);
-            } else if (what == What::unknown) {
-                others.push_back(i);
-            } else if (operation->item_done(operation->items[i])) {
-                report_slow(peer_, *operation);
-                operation->complete();
-                return;
-            }
+        unanswered = visible_.answer(peer_, *operation);
+        if (unanswered.empty()) {
+            report_slow(peer_, *operation);
+            operation->complete();
+            return;
         }
-        operation->requests = request_gets(*operation, others);
+        operation->requests = request_gets(*operation, unanswered.unknown);
     }
-    if (!thread_->post([self = shared_from_this(), operation, files, later = std::move(later)] {
+    if (!thread_->post([self = shared_from_this(), operation, unanswered = std::move(unanswered)] {
             self->start(operation);
-            if (!later.empty() && operation->registered) {
-                self->read_files(files, operation, later);
+            if (!unanswered.later.empty() && operation->registered) {
+                self->read_files(unanswered.files, operation, unanswered.later);
             }
         })) {
         operation->fail(ErrorKind::server_lost, {peer_, ": the client is closed"});
         operation->complete();
     }
-}
-
-std::optional<std::uint64_t> LocalLink::see(std::string_view key, std::byte* out,
-                                            std::uint64_t room) {
-    if (const auto visible = visible_for(key)) {
-        if (const auto size = visible->copy(key, out, room)) {
-            return size;
-        }
-    }
-    const auto files = usable_files();
-    return files != nullptr ? files->copy(key, out, room) : std::nullopt;
-}
-
-std::shared_ptr<const Visible> LocalLink::visible_for(std::string_view key) const {
-    auto visible = closed_ ? nullptr : wire::space_of(key) ? spaces_.of(key) : visible_.load();
-    return visible != nullptr && visible->usable() ? visible : nullptr;
-}
-
-bool LocalLink::lost_pins() const {
-    const auto visible = visible_.load();
-    return spaces_.lost() ||
-           (visible != nullptr && visible->pins != nullptr && visible->pins->lost());
-}
-
-std::shared_ptr<const VisibleFiles> LocalLink::usable_files() const {
-    auto files = closed_ ? nullptr : files_.load();
-    return files != nullptr && files->usable() ? files : nullptr;
-}
-
-std::shared_ptr<Region> LocalLink::hold(std::string_view key) {
-    const auto visible = visible_for(key);
-    return visible == nullptr ? nullptr : visible->hold(key);
-}
-
-std::shared_ptr<Region> LocalLink::map_file(std::string_view key, DirectoryRoot::Wait wait) {
-    const auto files = usable_files();
-    return files == nullptr ? nullptr : files->map(key, wait);
 }
 
 bool LocalLink::takes_files(std::uint64_t bytes) const {
@@ -193,9 +127,7 @@ void LocalLink::end(ErrorKind kind, std::string_view message, bool lost) {
     socket_.end();
     values_.clear();
     uploaded_.clear();
-    visible_.store(nullptr);
-    spaces_.clear();
-    files_.store(nullptr);
+    visible_.clear();
     in_flight_.for_each([&](const Pointer& operation) {
         operation->fail(kind, {peer_, ": ", message});
         finish(operation);
@@ -242,7 +174,8 @@ void LocalLink::move() {
             }
         }
         if (socket_.ended()) {
-            end(ErrorKind::server_lost, lost_pins() ? kTakenBack : "the server is gone", true);
+            end(ErrorKind::server_lost, visible_.lost_pins() ? kTakenBack : "the server is gone",
+                true);
         } else if (more) {
             thread_->post([self = shared_from_this()] {
                 if (!self->closed_) {
@@ -491,10 +424,8 @@ void LocalLink::take(InMessage message) {
             least_in_file_ = files->least_bytes;
             return;
         }
-        case Kind::root:
-            return see_files(message);
         default:
-            return see(message);
+            return visible_.take(message, tell_held());
     }
 }
 
@@ -539,8 +470,7 @@ void LocalLink::on_shown(const Pointer& operation, std::uint32_t number) {
         operation->items[number].done) {
         throw Error(ErrorKind::protocol, "'shown' for what was not wanted");
     }
-    const auto visible = visible_for(operation->gets[number].key);
-    if (visible != nullptr && visible->answer(peer_, *operation, number, true)) {
+    if (visible_.answer_shown(peer_, *operation, number)) {
         item_done(operation, operation->items[number]);
         return;
     }
@@ -558,23 +488,7 @@ void LocalLink::on_unmoved(const Pointer& operation, std::uint32_t number) {
     send_values(operation);
 }
 
-void LocalLink::see(InMessage& message) {
-    if (VisibleSpaces::is_for_space(message)) {
-        spaces_.see(message, tell_held());
-    } else {
-        visible_.store(renewed(visible_.load(), message, tell_held()));
-    }
-}
-
 // ---- what other threads read from files ----
-
-void LocalLink::see_files(InMessage& message) {
-    if (message.descriptors.size() != 3) {
-        throw Error(ErrorKind::protocol, "a directory without its descriptors");
-    }
-    files_.store(std::make_shared<VisibleFiles>(message.descriptors[0], message.descriptors[1],
-                                                std::move(message.descriptors[2])));
-}
 
 void LocalLink::read_files(const std::shared_ptr<const VisibleFiles>& files,
                            const Pointer& operation, const std::vector<std::uint32_t>& items) {

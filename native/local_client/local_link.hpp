@@ -6,7 +6,6 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -17,9 +16,8 @@
 #include "client/link.hpp"
 #include "local/local_socket.hpp"
 #include "local_client/file_reads.hpp"
-#include "local_client/slot.hpp"
 #include "local_client/upload.hpp"
-#include "local_client/visible_spaces.hpp"
+#include "local_client/visible_storage.hpp"
 #include "shared/sealed.hpp"
 #include "threads/event_thread.hpp"
 
@@ -38,9 +36,13 @@ class LocalLink : public Link,
     // Copies what can be seen before it returns.
     void submit(const std::shared_ptr<Operation>& operation) override;
     std::optional<std::uint64_t> see(std::string_view key, std::byte* out,
-                                     std::uint64_t room) override;
-    std::shared_ptr<Region> hold(std::string_view key) override;
-    std::shared_ptr<Region> map_file(std::string_view key, DirectoryRoot::Wait wait) override;
+                                     std::uint64_t room) override {
+        return visible_.copy(key, out, room);
+    }
+    std::shared_ptr<Region> hold(std::string_view key) override { return visible_.hold(key); }
+    std::shared_ptr<Region> map_file(std::string_view key, DirectoryRoot::Wait wait) override {
+        return visible_.map_file(key, wait);
+    }
     bool takes_files(std::uint64_t bytes) const override;
     void cancel(const std::shared_ptr<Operation>& operation) override;
     void close() override;
@@ -78,12 +80,6 @@ class LocalLink : public Link,
 
     // Lets the server look at what this process holds, whenever it is called.
     std::function<void()> tell_held();
-    // Where the value of a key may be seen now; nullptr for nowhere. Any thread.
-    std::shared_ptr<const Visible> visible_for(std::string_view key) const;
-    // nullptr where there are none.
-    std::shared_ptr<const VisibleFiles> usable_files() const;
-    // Whether what this process has pinned was taken back.
-    bool lost_pins() const;
     void start(const Pointer& operation);
     void begin(const Pointer& operation);
     void move();
@@ -101,8 +97,6 @@ class LocalLink : public Link,
     void on_shown(const Pointer& operation, std::uint32_t item);
     // The server says that it does not take the file.
     void on_unmoved(const Pointer& operation, std::uint32_t item);
-    void see(local::InMessage& message);
-    void see_files(local::InMessage& message);
     TimePoint leak_stuck(TimePoint now, Clock::duration timeout);
     // Has other threads read items from files, and takes what they have read.
     void read_files(const std::shared_ptr<const VisibleFiles>& files, const Pointer& operation,
@@ -118,9 +112,7 @@ class LocalLink : public Link,
     const std::function<void(TimePoint)> due_;
     std::atomic<bool> closed_ = false;
     Leaving leaving_;
-    Slot<const Visible> visible_;  // but for scratch spaces
-    VisibleSpaces spaces_;
-    Slot<const VisibleFiles> files_;
+    VisibleStorage visible_;
     // Until the server says what it takes, it is worth a try.
     std::atomic<std::uint64_t> least_in_file_ = shared::kLeastInFile;
     mutable std::atomic<int> can_leave_memory_ = -1;  // not looked at yet

@@ -119,7 +119,7 @@ void VisibleSpaces::see(InMessage& message, std::function<void()> tell_held) {
 }
 
 void VisibleSpaces::clear() {
-    all_.store(std::make_shared<const All>());
+    all_.store(none_);
     names_.clear();
 }
 

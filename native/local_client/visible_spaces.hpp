@@ -31,12 +31,14 @@ class VisibleSpaces {
     // Whether a message is about a scratch space; then see() takes it. That throws Error(protocol).
     static bool is_for_space(const local::InMessage& message);
     void see(local::InMessage& message, std::function<void()> tell_held);
+    // Needs no memory.
     void clear();
 
   private:
     using All = std::map<std::string, std::shared_ptr<const Visible>, std::less<>>;  // by name
 
-    Slot<const All> all_{std::make_shared<const All>()};
+    const std::shared_ptr<const All> none_ = std::make_shared<const All>();
+    Slot<const All> all_{none_};
     std::map<std::uint64_t, std::string> names_;  // by the numbers of their shelves
 };
 
