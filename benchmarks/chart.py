@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from benchmarks.report import number
 from benchmarks.result import Row
-from ucxstore.copies import chart
+from ucxstore.drawing import chart
 
 _DOCS = Path(__file__).parents[1] / "docs"
 TABLE = _DOCS / "performance.md"

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from benchmarks.result import Line, Row
 from benchmarks.timing import Times
 from ucxstore.cli.common.text import columns
+from ucxstore.drawing.tables import markdown_rows
 
 _HEADING = ("what", "against", "median", "minimum", "target", "reached")
 
@@ -20,13 +21,12 @@ def print_row(row: Row, load: str) -> None:
 
 
 def markdown(rows: Iterable[Row]) -> str:
-    lines = [_pipes(("row", *_HEADING)), _pipes(["---"] * (1 + len(_HEADING)))]
-    for row in rows:
-        title = row.title
-        for line in row.lines:
-            lines.append(_pipes((title, *_cells(line))))
-            title = ""
-    return "\n".join(lines)
+    cells = (
+        ("" if number else row.title, *_cells(line))
+        for row in rows
+        for number, line in enumerate(row.lines)
+    )
+    return "\n".join(markdown_rows(("row", *_HEADING), cells))
 
 
 def misses(rows: Iterable[Row]) -> list[str]:
@@ -82,7 +82,3 @@ def _duration(seconds: float) -> str:
 def _print_table(rows: Sequence[Sequence[str]]) -> None:
     for line in columns(rows):
         print(f"    {line}", flush=True)
-
-
-def _pipes(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"

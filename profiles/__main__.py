@@ -13,13 +13,14 @@ from tempfile import TemporaryDirectory
 from profiles import stores, workloads
 from profiles.case import S3, Case
 from profiles.record import Record
-from profiles.report.introduction import SMALL
-from profiles.report.text import headline, terminal_tables
+from profiles.report.page import SMALL
+from profiles.report.tables import Links, headline, terminal_tables
 from profiles.result import CaseResult
 from profiles.run import connection, run_all
 from profiles.s3 import s3_server
 from profiles.stores import Row
 from ucxstore.copies.workload import Workload
+from ucxstore.drawing.tables import markdown_table
 
 # Captures and unfinished results; git ignores it.
 _BUILD = Path("build", "profiles")
@@ -202,7 +203,7 @@ def _report(record: Record, output: Path, page: _Page) -> None:
     page.write()
     (output / "copies.md").write_text(record.markdown(), encoding="utf-8")
     print(terminal_tables(record.cases))
-    print(f"\n{headline(record.cases, page.flamegraphs)}\n")
+    print(f"\n{markdown_table(headline(record.cases, Links(page.flamegraphs)))}\n")
     for name, nbytes in record.connections.items():
         print(f"connecting over {name}: {nbytes / 2**20:.1f} MiB by memray")
     if record.is_small:

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from profiles.report.introduction import is_small
-from profiles.report.page import render_page
+from profiles.report.page import is_small, render_page
 from profiles.report.story import story
-from profiles.report.text import markdown_tables
+from profiles.report.tables import markdown_tables
 from profiles.result import CaseResult
 from profiles.stores import ROWS, Row
 from ucxstore.copies.workload import Workload

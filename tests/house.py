@@ -23,6 +23,7 @@ LAYERS = (
     {"filesystem", "obspec"},
     {"server"},
     {"__init__"},  # the public names
+    {"drawing"},
     {"copies", "dask"},
     {"cli"},
     {"__main__"},

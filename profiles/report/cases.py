@@ -1,8 +1,7 @@
 """The results as a matrix in the order of the report: rows are stores, columns workloads."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from profiles.result import CaseResult
@@ -115,12 +114,6 @@ def column_of(case: CaseResult) -> Column:
 def layout_title(layout: str) -> str:
     """Return the readable name of a layout."""
     return _LAYOUT_TITLES.get(layout, layout)
-
-
-def flamegraph_of(case: CaseResult, flamegraphs: Collection[str]) -> str | None:
-    """Return the name of a case's flamegraph if it exists: that of its capture without suffix."""
-    name = PurePosixPath(case.capture).stem
-    return name if name in flamegraphs else None
 
 
 def _column_rank(column: Column) -> tuple[int, int, int]:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from profiles.report.cases import Cases, Column, Row
 from profiles.result import CaseResult
-from ucxstore.copies.chart import Bar, Bars, draw
 from ucxstore.copies.figures import READ_NOTE, READ_TITLE, figure, weight
+from ucxstore.drawing.chart import Bar, Bars, draw
 
 _RAW, _ZSTD = (Column("read", codec, "one") for codec in ("raw", "zstd"))
 

@@ -3,7 +3,8 @@
 import pytest
 
 from tests.profiles.report_cases import ARRAY, make_counts, make_culprit
-from ucxstore.copies.figures import clean, figure, name_culprits, pair
+from ucxstore.copies.figures import figure, name_culprits, pair
+from ucxstore.drawing.templates import clean
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from profiles.report.cases import Cases
 from profiles.report.story import choose, sentence, story
 from profiles.result import CaseResult
 from tests.profiles.report_cases import make_case, make_counts
-from ucxstore.copies.chart import Bar, Bars, draw
+from ucxstore.drawing.chart import Bar, Bars, draw
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -132,7 +132,9 @@ def luminance(colour: str) -> float:
 
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
 def test_text_and_bars_stand_out_from_the_ground(scheme: int) -> None:
-    style = (ET.fromstring(story(MANY)).findtext(f"{SVG}style") or "").split("@media")[scheme]
+    style = (ET.fromstring(story(MANY, image=True)).findtext(f"{SVG}style") or "").split("@media")[
+        scheme
+    ]
     colours = {
         name: luminance(colour)
         for name, colour in re.findall(r"\.bars \.?(\w+) \{ fill: #(\w{6})", style)

@@ -2,11 +2,11 @@
 
 import math
 import re
-import unicodedata
 from collections.abc import Iterable
 
 from ucxstore.base.showing import size_text
 from ucxstore.copies.result import Counts, Culprit
+from ucxstore.drawing.templates import clean
 
 # What the charts of reads show, and how to read them.
 READ_TITLE = "Extra memory of one read, in arrays"
@@ -28,15 +28,6 @@ def figure(value: float) -> str:
 def pair(peak: float, total: float) -> str:
     """Format the two figures of a case: the peak and the total."""
     return f"{figure(peak)} / {figure(total)}"
-
-
-def clean(text: str) -> str:
-    """Return text as one line without control characters.
-
-    A terminal may obey them, and XML does not allow them.
-    """
-    one_line = " ".join(text.split())
-    return "".join("\N{REPLACEMENT CHARACTER}" if _is_control(c) else c for c in one_line)
 
 
 def weight(counts: Counts) -> float:
@@ -80,7 +71,3 @@ def name_culprits(counts: Counts, nbytes: int) -> str:
 
 def _short_name(culprit: Culprit) -> str:
     return _LINE.sub("", clean(culprit.python)) or clean(culprit.native) or "unknown"
-
-
-def _is_control(character: str) -> bool:
-    return unicodedata.category(character).startswith("C")

@@ -1,11 +1,17 @@
 import re
 
 from profiles.report.cases import Cases, Column
-from profiles.report.text import headline, markdown_tables, terminal_tables
+from profiles.report.tables import Links, headline, markdown_tables, terminal_tables
+from profiles.result import CaseResult
 from tests.profiles.report_cases import ARRAY, make_case, make_counts, make_culprit
+from ucxstore.drawing.tables import markdown_table
 
 ZSTD = {"codec": "zstd", "stored_nbytes": int(0.89 * ARRAY)}
 HOSTILE = "<script>alert(1)</script>"
+
+
+def markdown_headline(cases: list[CaseResult], *options: Links, codec: str = "zstd") -> str:
+    return markdown_table(headline(cases, *options, codec=codec))
 
 
 def cells(table: str, start: str) -> list[str]:
@@ -98,7 +104,7 @@ def test_failures_are_shown_with_their_reason_once() -> None:
     text = terminal_tables(cases)
     assert re.search(r"^zarr 2 .* failed \(1\) +failed \(2\) +failed \(2\)$", text, re.MULTILINE)
     assert text.endswith("\n(1) no reason was given\n(2) zarr 2 has no shards")
-    assert "- (1) zarr 2 has no shards" in headline([make_case(**error)])
+    assert "- (1) zarr 2 has no shards" in markdown_headline([make_case(**error)])
 
 
 def test_counts_of_a_case_that_failed_are_not_shown() -> None:
@@ -116,19 +122,19 @@ def test_figures_link_to_flamegraphs_that_exist() -> None:
     there = make_case(capture="profiles/write-raw-one-Local.bin")
     gone = make_case(direction="read", capture="profiles/read-raw-one-Local.bin")
     for table in (
-        headline([there, gone], {"write-raw-one-Local"}),
-        markdown_tables([there, gone], {"write-raw-one-Local"}),
+        markdown_headline([there, gone], Links({"write-raw-one-Local"})),
+        markdown_tables([there, gone], Links({"write-raw-one-Local"})),
     ):
         assert "[0.01 / 0](flamegraphs/write-raw-one-Local.html)" in table
         assert table.count("](") == 1
-    assert "](" not in headline([there])
-    assert "](../f/a%20b%29.html)" in headline(
-        [make_case(capture="profiles/a b).bin")], {"a b)"}, folder="../f"
+    assert "](" not in markdown_headline([there])
+    assert "](../f/a%20b%29.html)" in markdown_headline(
+        [make_case(capture="profiles/a b).bin")], Links({"a b)"}, "../f")
     )
 
 
 def test_a_case_without_a_capture_has_no_link() -> None:
-    assert "](" not in headline([make_case()], {"", "something"})
+    assert "](" not in markdown_headline([make_case()], Links({"", "something"}))
 
 
 def test_the_headline_has_one_chunk_of_each_kind_and_the_best_first() -> None:
@@ -139,7 +145,7 @@ def test_the_headline_has_one_chunk_of_each_kind_and_the_best_first() -> None:
         for codec in ({}, ZSTD, {**ZSTD, "codec": "gzip"})
     ]
     cases.append(make_case(store="UcxStore, memory", pipeline="zero-copy", transport="TCP"))
-    table = headline(cases)
+    table = markdown_headline(cases)
     assert table.splitlines()[0] == (
         "| store | pipeline | over | write raw | write zstd | read raw | read zstd |"
     )
@@ -147,17 +153,17 @@ def test_the_headline_has_one_chunk_of_each_kind_and_the_best_first() -> None:
     assert cells(table, "best") == best
     assert cells(table, "LocalStore") == ["LocalStore", "default", "", *["0.01 / 0"] * 4]
     assert cells(table, "**Ucx")[2:] == ["TCP", "0.01 / 0", "-", "-", "-"]
-    assert "write gzip" in headline(cases, codec="gzip")
+    assert "write gzip" in markdown_headline(cases, codec="gzip")
 
 
 def test_the_headline_leaves_out_rows_without_any_of_its_workloads() -> None:
-    table = headline([make_case(), make_case(store="other", layout="grid")])
+    table = markdown_headline([make_case(), make_case(store="other", layout="grid")])
     assert "other" not in table
 
 
 def test_markdown_is_escaped() -> None:
     case = make_case(store=f"{HOSTILE} [a](b) | *c*", note="<img src=x>")
-    for table in (headline([case]), markdown_tables([case])):
+    for table in (markdown_headline([case]), markdown_tables([case])):
         assert "<" not in table.replace(r"\<", "")
         assert "[a]" not in table
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) <= 3
@@ -171,7 +177,7 @@ def test_a_terminal_is_sent_no_control_characters() -> None:
 
 def test_nothing_found_is_reported_too() -> None:
     assert terminal_tables([]) == markdown_tables([]) == ""
-    assert "best achievable" in headline([])
+    assert "best achievable" in markdown_headline([])
 
 
 def test_the_ways_of_chunks_are_named_where_a_store_counts_them() -> None:

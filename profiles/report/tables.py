@@ -1,19 +1,44 @@
-"""Make the tables: for the terminal, as Markdown, and the short one of docs/copies.md."""
+"""Make the tables: for the terminal, as Markdown, for the page, and the one of docs/copies.md."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from urllib.parse import quote
 
 from profiles.report.best import best
-from profiles.report.cases import Cases, Column, Row, flamegraph_of, layout_title
-from profiles.report.markup import Cell, Notes, Table, markdown_table, plain_table
+from profiles.report.cases import Cases, Column, Row, layout_title, row_of
 from profiles.result import CaseResult
+from ucxstore.copies import Counts
 from ucxstore.copies.figures import figure, name_culprits, pair, weight
+from ucxstore.drawing.tables import Cell, Notes, Table, markdown_table, plain_table
 
+FIGURES = "extra at the peak / allocated in all, in arrays"
 NOT_RUN = "-"
 RAW = "raw"
+_MEGABYTE = 1e6
+_ROW = ("store", "pipeline", "over")  # the columns of `_CellMaker.row_cells`
 
-_NO_FLAMEGRAPHS: frozenset[str] = frozenset()
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Make links to flamegraphs.
+
+    Parameters
+    ----------
+    flamegraphs : collection of str
+        The names of the existing flamegraphs, without ``.html``.
+    folder : str
+        Their folder, relative to the page with the links.
+    """
+
+    flamegraphs: Collection[str] = frozenset()
+    folder: str = "flamegraphs"
+
+    def to(self, case: CaseResult) -> str:
+        """Return the link of a case, whose flamegraph is named as its capture; "" for none."""
+        name = PurePosixPath(case.capture).stem
+        return quote(f"{self.folder}/{name}.html") if name and name in self.flamegraphs else ""
 
 
 def terminal_tables(cases: Iterable[CaseResult]) -> str:
@@ -24,50 +49,28 @@ def terminal_tables(cases: Iterable[CaseResult]) -> str:
     cases : iterable of CaseResult
         In the order of the rows.
     """
-    return "\n\n".join(map(plain_table, _make_tables(Cases(cases), _Links())))
+    return "\n\n".join(map(plain_table, _make_tables(Cases(cases), Links())))
 
 
-def markdown_tables(
-    cases: Iterable[CaseResult],
-    flamegraphs: Collection[str] = _NO_FLAMEGRAPHS,
-    *,
-    folder: str = "flamegraphs",
-) -> str:
-    """Return the tables of `terminal_tables` in Markdown.
+def markdown_tables(cases: Iterable[CaseResult], links: Links = Links()) -> str:
+    """Return the tables of `terminal_tables` in Markdown, with links to flamegraphs."""
+    return "\n\n".join(map(markdown_table, _make_tables(Cases(cases), links)))
+
+
+def headline(cases: Iterable[CaseResult], links: Links = Links(), *, codec: str = "zstd") -> Table:
+    """Return the table of docs/copies.md: one chunk, written and read, raw and compressed.
 
     Parameters
     ----------
     cases : iterable of CaseResult
         In the order of the rows.
-    flamegraphs : collection of str
-        The names of the existing flamegraphs, without ``.html``. Figures link to them.
-    folder : str
-        Their folder, relative to the page with the tables.
-    """
-    tables = _make_tables(Cases(cases), _Links(flamegraphs, folder))
-    return "\n\n".join(map(markdown_table, tables))
-
-
-def headline(
-    cases: Iterable[CaseResult],
-    flamegraphs: Collection[str] = _NO_FLAMEGRAPHS,
-    *,
-    folder: str = "flamegraphs",
-    codec: str = "zstd",
-) -> str:
-    """Return the table of docs/copies.md: one chunk, written and read, raw and compressed.
-
-    Parameters
-    ----------
-    cases, flamegraphs, folder
-        As for `markdown_tables`.
+    links : Links
     codec : str
         The codec of the compressed columns.
     """
     found = Cases(cases)
     columns = [Column(direction, c, "one") for direction in ("write", "read") for c in (RAW, codec)]
-    headers = ["write raw", f"write {codec}", "read raw", f"read {codec}"]
-    maker = _CellMaker(_Links(flamegraphs, folder))
+    maker = _CellMaker(links)
     rows = [
         [*maker.row_cells(row, found.of_row(row)), *(maker.of(found.find(row, w)) for w in columns)]
         for row in found.rows
@@ -75,25 +78,57 @@ def headline(
     ]
     ideal = [Cell("best achievable"), Cell(""), Cell("")]
     ideal += [Cell(_best_of_column(found.of_column(column))) for column in columns]
-    header = ["store", "pipeline", "over", *headers]
-    return markdown_table(Table("", header, [ideal, *rows], maker.notes.lines()))
+    header = [*_ROW, *(f"{column.direction} {column.codec}" for column in columns)]
+    right = range(len(_ROW), len(header))
+    return Table("", header, [ideal, *rows], maker.notes.lines(), right)
 
 
-@dataclass(frozen=True, slots=True)
-class _Links:
-    flamegraphs: Collection[str] = _NO_FLAMEGRAPHS
-    folder: str = ""
+def figures_table(cases: Iterable[CaseResult], links: Links) -> Table:
+    """Return the table of all figures of a workload."""
+    maker = _CellMaker(links)
+    rows = [_figures_row(case, case.counts, maker) for case in cases if case.counts is not None]
+    header = (*_ROW, "peak", "total", "of it grown", "resident set", "peak, MB", "best", "why")
+    right = range(len(_ROW), len(header) - 1)
+    return Table("Figures, in arrays", header, rows, maker.notes.lines(), right)
 
-    def to(self, case: CaseResult) -> str:
-        name = flamegraph_of(case, self.flamegraphs)
-        return f"{self.folder}/{name}.html" if name else ""
+
+def _figures_row(case: CaseResult, counts: Counts, maker: "_CellMaker") -> list[Cell]:
+    ideal, link = best(case), maker.links.to(case)
+    return [
+        *maker.row_cells(row_of(case), [case]),
+        Cell(figure(counts.peak_extra), link),
+        Cell(figure(counts.total), link),
+        Cell(figure(counts.grown)),
+        Cell(figure(counts.rss_extra)),
+        Cell(f"{counts.peak / _MEGABYTE:.1f}"),
+        Cell(pair(ideal.peak, ideal.total)),
+        Cell(ideal.reason),
+    ]
+
+
+def culprits_table(cases: Iterable[CaseResult]) -> Table:
+    """Return the table of the frames that allocated, case after case."""
+    header = ("store", "at", "arrays", "blocks", "Python frame", "native frame")
+    rows = [
+        [
+            Cell(row_of(case).label, strong=row_of(case).is_ours),
+            Cell(culprit.at),
+            Cell(figure(culprit.bytes / case.nbytes if case.nbytes > 0 else 0)),
+            Cell(str(culprit.blocks)),
+            Cell(culprit.python),
+            Cell(culprit.native),
+        ]
+        for case in cases
+        for culprit in (case.counts.culprits if case.counts is not None else ())
+    ]
+    return Table("What was allocated, and where", header, rows, right=[2, 3])
 
 
 @dataclass(frozen=True, slots=True)
 class _CellMaker:
     """Makes the cells of one table, and collects its notes."""
 
-    links: _Links
+    links: Links
     notes: Notes = field(default_factory=Notes)
 
     def of(self, case: CaseResult | None) -> Cell:
@@ -109,7 +144,7 @@ class _CellMaker:
         return [Cell(store, strong=row.is_ours), Cell(row.pipeline), Cell(row.over)]
 
 
-def _make_tables(cases: Cases, links: _Links) -> list[Table]:
+def _make_tables(cases: Cases, links: Links) -> list[Table]:
     tables = []
     for direction in dict.fromkeys(column.direction for column in cases.columns):
         of_direction = [column for column in cases.columns if column.direction == direction]
@@ -121,7 +156,7 @@ def _make_tables(cases: Cases, links: _Links) -> list[Table]:
     return tables
 
 
-def _make_table(title: str, cases: Cases, columns: Sequence[Column], links: _Links) -> Table:
+def _make_table(title: str, cases: Cases, columns: Sequence[Column], links: Links) -> Table:
     direction = columns[0].direction
     codecs = list(dict.fromkeys(column.codec for column in columns))
     layouts = list(dict.fromkeys(column.layout for column in columns))
@@ -141,10 +176,8 @@ def _make_table(title: str, cases: Cases, columns: Sequence[Column], links: _Lin
                     Cell(_ways(there)),
                 ]
             )
-    header = ["store", "pipeline", "over", "codec", *map(layout_title, layouts), "best", "culprit"]
-    header.append("ways")
-    heading = f"{title}: extra at the peak / allocated in all, in arrays"
-    return Table(heading, header, rows, maker.notes.lines())
+    header = [*_ROW, "codec", *map(layout_title, layouts), "best", "culprit", "ways"]
+    return Table(f"{title}: {FIGURES}", header, rows, maker.notes.lines())
 
 
 def _best_of_row(cases: Iterable[CaseResult]) -> str:

@@ -1,0 +1,1 @@
+"""Charts as SVG, pages as HTML, tables as text: for all reports on copies and on speed."""
