@@ -1,4 +1,4 @@
-"""``ucxstore copies --quick``: at stores of this machine, and at the user's own."""
+"""``ucxstore copies``: at stores of this machine, and at the user's own."""
 
 import json
 import re
@@ -37,7 +37,7 @@ def test_locations_of_the_user(tmp_path: Path, transfers: int) -> None:
     (tmp_path / "mine/value").write_text("of somebody else")
     with Server(tmp_path / "served", create=True) as server:
         locations = [f"{server.address}/prefix", str(tmp_path / "mine")]
-        done = run("copies", "--quick", "--json", "--size", 16, *locations)
+        done = run("copies", "--json", "--size", 16, *locations)
     assert (done.returncode, done.stderr) == (0, "")
     results = [json.loads(line) for line in done.stdout.splitlines()]
     assert [result["row"]["name"] for result in results] == [
@@ -137,7 +137,7 @@ def test_the_page_is_written_after_every_transfer(
             yield result
 
     monkeypatch.setattr(quick, "run", run_slowly)
-    assert main(["--quick", "--page", str(file), str(tmp_path)]) == 0
+    assert main(["--page", str(file), str(tmp_path)]) == 0
     assert missing == [[str(left)] for left in range(7, 0, -1)]
     assert "has not ended" not in file.read_text()
     out, err = capsys.readouterr()
@@ -147,11 +147,15 @@ def test_the_page_is_written_after_every_transfer(
     assert "16 MB is a small array" in " ".join(out.split())
 
 
+@pytest.mark.parametrize("more", [[], ["--quick"]])  # which was required once
 def test_a_large_array_needs_no_note(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    more: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(quick, "run", lambda *arguments: iter(results_of(8)))
-    assert main(["--quick", "--size", "100", str(tmp_path)]) == 0
+    assert main(["--size", "100", *more, str(tmp_path)]) == 0
     assert "small array" not in capsys.readouterr().out
 
 
@@ -159,7 +163,7 @@ def test_without_memray_it_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("ucxstore.cli.copies.find_spec", lambda name: None)
-    assert main(["--quick"]) == 1
+    assert main([]) == 1
     out, err = capsys.readouterr()
     assert (out, err) == (
         "",
@@ -169,7 +173,7 @@ def test_without_memray_it_says_what_to_install(
 
 def test_a_location_that_does_not_work(tmp_path: Path, transfers: int) -> None:
     (tmp_path / "file").touch()
-    done = run("copies", "--quick", "--size", 0.1, tmp_path / "file")
+    done = run("copies", "--size", 0.1, tmp_path / "file")
     assert done.returncode == 1
     assert "Not a directory" in done.stdout
     assert done.stderr.splitlines()[-1] == (
@@ -183,14 +187,13 @@ BAD_SIZES = ["-5", "nan", "inf"]
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "make copies"),
-        (["--quick", "--size", "0"], "--size: 0"),
-        *((["--quick", f"--size={size}"], f"--size: {size} MB is not") for size in BAD_SIZES),
-        (["--quick", "--size", "0.00001"], "--size: 1e-05 MB is too small"),
-        (["--quick", "--ucx", "TLS"], "NAME=VALUE"),
-        (["--quick", "--timeout", "nan"], "timeout: nan"),
-        (["--quick", "--secret-file", "/nope"], "--secret-file: No such file or directory: /nope"),
-        (["--quick", "ucx://h"], "'ucx://h': 'h' names no port"),
+        (["--size", "0"], "--size: 0"),
+        *(([f"--size={size}"], f"--size: {size} MB is not") for size in BAD_SIZES),
+        (["--size", "0.00001"], "--size: 1e-05 MB is too small"),
+        (["--ucx", "TLS"], "NAME=VALUE"),
+        (["--timeout", "nan"], "timeout: nan"),
+        (["--secret-file", "/nope"], "--secret-file: No such file or directory: /nope"),
+        (["ucx://h"], "'ucx://h': 'h' names no port"),
     ],
 )
 def test_bad_options(

@@ -1,4 +1,4 @@
-"""``ucxstore copies --quick``: count the copies that zarr stores make of an array."""
+"""``ucxstore copies``: count the copies that zarr stores make of an array."""
 
 import argparse
 import json
@@ -61,9 +61,8 @@ def build_parser() -> Parser:
         nargs="*",
         help="ucx://host:port[/prefix], a directory, or file:///path, s3://, gs://, az://, https://",
     )
-    parser.add_argument(
-        "--quick", action="store_true", help="required: there is no other report yet"
-    )
+    # Does nothing. Scripts may give it, since it was required once.
+    parser.add_argument("--quick", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument(
         "--size",
         type=float,
@@ -90,11 +89,6 @@ def build_parser() -> Parser:
 
 
 def _main(arguments: argparse.Namespace) -> int:
-    if not arguments.quick:
-        raise UsageError(
-            "--quick is required; the matrix of all stores needs the repository of ucxstore, where "
-            "`make copies` runs it (profiles/README.md)"
-        )
     if not 0 < arguments.size <= _MOST_MEGABYTES:
         raise UsageError(f"--size: {arguments.size:g} MB is not between 0 and {_MOST_MEGABYTES}")
     # The grid has ten chunks along each axis.

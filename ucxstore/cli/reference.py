@@ -96,7 +96,11 @@ def reference() -> str:
 
 def _describe(parser: Parser) -> Iterator[str]:
     arguments = [each for each in parser._actions if not each.option_strings]
-    options = [each for each in parser._actions if each.option_strings]
+    options = [
+        each
+        for each in parser._actions
+        if each.option_strings and each.help is not argparse.SUPPRESS
+    ]
     names = " ".join(_metavar(each) for each in arguments)
     yield f"`{parser.prog} [OPTIONS] {names}`".replace(" `", "`")
     yield ""

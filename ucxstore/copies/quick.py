@@ -1,4 +1,4 @@
-"""Count the copies of a few small transfers at any location, for ``ucxstore copies --quick``.
+"""Count the copies of a few small transfers at any location, for ``ucxstore copies``.
 
 Each transfer runs in a new process: ``python -m ucxstore.copies.quick``.
 """
