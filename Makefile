@@ -208,7 +208,7 @@ copies: $(BUILT) s3 zarr2 ## Count the copies of every store (make copies COPIES
 flamegraphs: $(HEADLINES:%=flamegraphs/%.html) ## Draw the flamegraphs of docs/copies.md
 
 flamegraphs/%.html: build/profiles/%.bin
-	scripts/flamegraph $(BIN) $< $@
+	$(BIN)/python scripts/flamegraph $< $@
 
 # WHEEL= takes another one than the newest in dist/; without any, what this checkout has.
 newcomer: $(BUILT) ## Follow the tutorial of two machines between two namespaces, and print the time

@@ -35,10 +35,7 @@ _FIGURES = {
     ),
     "of it grown": "the part of the total that was allocated by realloc, which may copy the block",
     "resident set": "how much the process grew beyond the array, as counted by the kernel",
-    "best": (
-        "the least that is possible, a mark in each bar; the reason is in the table under each "
-        "chart"
-    ),
+    "best": ("the least that is possible; the reason is in the table under each chart"),
 }
 _UNSEEN = (
     "The figures do not include what the kernel copies between a process and its sockets or the "
@@ -49,6 +46,10 @@ _UNSEEN = (
     "16 MiB over local. It is only in the resident set, too.",
     "Copies into memory that is allocated already, such as a small buffer that is used again and "
     "again, take time but no memory, and are not counted.",
+)
+_LEGEND = (
+    "peak: extra memory at the peak. total: allocated in all. The mark in each bar: the best "
+    "achievable."
 )
 _NOTHING: Mapping[str, object] = {}
 
@@ -186,7 +187,7 @@ def _groups(cases: Cases, links: Links) -> Iterator[Section]:
             Section("", [*_workload(cases, column, rows, scale, links)], _id(column))
             for column, rows in drawn.items()
         ]
-        yield Section(f"Charts: {' '.join(kind)}", charts)
+        yield Section(f"Charts: {' '.join(kind)}", [_LEGEND, *charts])
 
 
 def _workload(

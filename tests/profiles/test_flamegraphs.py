@@ -56,7 +56,7 @@ def test_the_command_draws_one_that_is_whole(tmp_path: Path) -> None:
     capture, page = tmp_path / "x.bin", tmp_path / "drawn/x.html"
     with memray.Tracker(capture):
         bytearray(1_000_000)
-    command = [ROOT / "scripts/flamegraph", Path(sys.executable).parent, capture, page]
+    command = [sys.executable, ROOT / "scripts/flamegraph", capture, page]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=240)
     names = list(loaded(page.read_text()))
     assert names
