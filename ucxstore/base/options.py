@@ -5,7 +5,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol, Self, cast, get_args, runtime_checkable
+from typing import Any, Literal, Protocol, Self, cast, get_args, runtime_checkable
 
 from ucxstore.base.environment import check_variables
 from ucxstore.base.secret import Secret
@@ -42,7 +42,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
 _LEAST_BARE_BYTES = 64 << 10
 
 # Above any memory, and far from where 64-bit sums overflow.
-_MOST_BYTES = 1 << 50
+MOST_BYTES = 1 << 50
 
 
 @runtime_checkable
@@ -83,33 +83,9 @@ class UcxConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
-    """The options of a store, beside its address.
+    """The options of a store, beside its address: see `UcxStore`.
 
-    Parameters
-    ----------
-    timeout : float
-        Seconds that a request may go without progress.
-    connect_timeout : float
-        Seconds that connecting may take in all, the handshake included. The server's host must
-        answer within 5 of them.
-    ucx : UcxConfig
-        The settings of UCX.
-    secret : Secret or None
-        What both sides must know.
-    select_pipeline : bool or None
-        Whether to select our codec pipeline for zarr: see `ucxstore.pipeline.selection`.
-    strict : bool
-        Whether no chunk may leave the short path.
-    buffer_budget : int
-        Bytes that may be in buffers of the store at once: see `UcxStore`.
-    local : {"auto", "ucx", "off"}
-        How to reach servers of the same host: see `UcxStore`.
-    map : {"auto", True, False}
-        Whether values are mapped into results: see `UcxStore`.
-    integrity : bool or None
-        Whether what goes over UCX has checksums: see `UcxStore`.
-    encrypt : bool or None
-        Whether what goes over UCX is encrypted: see `UcxStore`.
+    The constructor checks and normalises them; `of` also takes what it takes in another form.
     """
 
     timeout: float = DEFAULT_TIMEOUT
@@ -125,28 +101,28 @@ class ClientOptions:
     encrypt: bool | None = None
 
     def __post_init__(self) -> None:
+        normal = {
+            "timeout": check_timeout("timeout", self.timeout),
+            "connect_timeout": check_timeout("connect_timeout", self.connect_timeout),
+            "buffer_budget": check_buffer_budget(self.buffer_budget),
+            "map": check_map(self.map),
+            "integrity": _check_decision("integrity", self.integrity),
+            "encrypt": _check_decision("encrypt", self.encrypt),
+        }
+        for name, value in normal.items():
+            object.__setattr__(self, name, value)
         if self.encrypt and self.secret is None:
             raise ValueError("encrypt: it needs a secret, which the keys are made from")
-        check_timeout("timeout", self.timeout)
-        check_timeout("connect_timeout", self.connect_timeout)
-        object.__setattr__(self, "buffer_budget", check_buffer_budget(self.buffer_budget))
 
     @classmethod
     def of(
         cls,
         *,
-        timeout: float = DEFAULT_TIMEOUT,
-        connect_timeout: float = DEFAULT_CONNECT_TIMEOUT,
         progress: str = "blocking",
         ucx: Mapping[str, UcxValue] | None = None,
         secret: str | bytes | Secret | None = None,
-        select_pipeline: bool | None = None,
-        strict: bool = False,
-        buffer_budget: int | str = DEFAULT_BUFFER_BUDGET,
         local: str | None = None,
-        map: Map = "auto",
-        integrity: bool | None = None,
-        encrypt: bool | None = None,
+        **options: Any,
     ) -> Self:
         """Check and normalise what a user gave.
 
@@ -158,17 +134,10 @@ class ClientOptions:
         """
         check_variables(os.environ)
         return cls(
-            timeout=check_timeout("timeout", timeout),
-            connect_timeout=check_timeout("connect_timeout", connect_timeout),
             ucx=UcxConfig.of(progress, ucx),
             secret=Secret.of(secret),
-            select_pipeline=select_pipeline,
-            strict=strict,
-            buffer_budget=check_buffer_budget(buffer_budget),
             local=check_local(local),
-            map=check_map(map),
-            integrity=check_integrity(integrity),
-            encrypt=check_encrypt(encrypt),
+            **options,
         )
 
 
@@ -228,8 +197,8 @@ def parse_size(name: str, value: int | str) -> int:
             )
     else:
         size = _whole(name, value)
-    if not 0 <= size <= _MOST_BYTES:
-        raise ValueError(f"{name}: {value!r} is not between 0 and {_MOST_BYTES} bytes")
+    if not 0 <= size <= MOST_BYTES:
+        raise ValueError(f"{name}: {value!r} is not between 0 and {MOST_BYTES} bytes")
     return size
 
 
@@ -265,18 +234,11 @@ def check_map(value: object) -> Map:
     raise ValueError(f"map: {value!r} is neither True, nor False, nor 'auto'")
 
 
-def check_integrity(value: object) -> bool | None:
-    """Return `value` if it says whether there are checksums."""
+def _check_decision(name: str, value: object) -> bool | None:
+    """Return `value` if it is yes, no, or left open."""
     if value is None or isinstance(value, bool):
         return value
-    raise ValueError(f"integrity: {value!r} is neither True, nor False, nor None")
-
-
-def check_encrypt(value: object) -> bool | None:
-    """Return `value` if it says whether what goes over UCX is encrypted."""
-    if value is None or isinstance(value, bool):
-        return value
-    raise ValueError(f"encrypt: {value!r} is neither True, nor False, nor None")
+    raise ValueError(f"{name}: {value!r} is neither True, nor False, nor None")
 
 
 def check_map_files(value: object) -> bool:

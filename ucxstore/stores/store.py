@@ -79,8 +79,6 @@ class UcxStore(ChannelStore):
         What the server must know too. It is neither shown nor pickled.
     ucx : mapping or None
         UCX options without ``UCX_``, such as ``{"TLS": "tcp"}``. The environment sets the others.
-    progress : {"blocking", "polling"}
-        Whether the progress thread sleeps or polls while nothing happens.
     select_pipeline : bool or None
         ``False`` leaves zarr's pipeline alone; ``True`` selects ours in place of any other.
     strict : bool
@@ -91,12 +89,6 @@ class UcxStore(ChannelStore):
         `with_read_only` at once: encoded chunks, on the way from the server to a codec or back, and
         raw chunks that are written in part. A chunk that is larger is read or written alone. In
         addition, each thread has one decoded chunk and what its codec needs.
-    local : {"auto", "ucx", "off"} or None
-        How to reach a server of the same host: over memory that it lets its clients see (unless its
-        option ``local`` is off); over UCX's shared memory, if the server's option
-        ``ucx_shared_memory`` lets it, and else over its other transports; or as a server of another
-        host, over those. ``None`` is the value of ``UCXSTORE_LOCAL`` in the environment, else
-        ``"auto"``. The others are there for comparison.
     map : {"auto", True, False}
         Whether large raw chunks that lie together in what zarr returns are mapped there from the
         server's memory, page by page as they are written to, in place of being copied. The array
@@ -111,6 +103,17 @@ class UcxStore(ChannelStore):
         where the server does so. ``True`` refuses a server that does not, and needs a secret.
         ``False`` goes without, which such a server refuses. Nothing is encrypted between a client
         and a server of one host that share memory: see docs/security.md.
+
+    Other Parameters
+    ----------------
+    local : {"auto", "ucx", "off"} or None
+        For measurements: how to reach a server of the same host. Over memory that it lets its
+        clients see (unless its option ``local`` is off); over UCX's shared memory, if the server's
+        option ``ucx_shared_memory`` lets it, and else over its other transports; or as a server of
+        another host, over those. ``None`` is the value of ``UCXSTORE_LOCAL`` in the environment,
+        else ``"auto"``.
+    progress : {"blocking", "polling"}
+        For measurements: whether the progress thread sleeps or polls while nothing happens.
 
     Raises
     ------
@@ -448,9 +451,9 @@ class UcxStore(ChannelStore):
         """Make a scratch space at the store's servers, for temporary values.
 
         It is apart from what the servers serve, in memory that they offer for that: servers whose
-        values are in memory offer it within their limit, others as `Server(scratch=...)` says. Its
-        name cannot be guessed, and does not depend on this store's prefix. When this returns, all
-        servers have the space.
+        values are in memory offer it within their limit, others by `Server(scratch_limit=...)`.
+        Its name cannot be guessed, and does not depend on this store's prefix. When this returns,
+        all servers have the space.
 
         Parameters
         ----------
