@@ -23,6 +23,7 @@ ZARR_NEXT := build/zarr-next
 CXX_FILES := $(wildcard native/*/*.[ch]pp)
 CXX_TESTS := $(wildcard tests/native/*.[ch]pp benchmarks/*.cpp)
 STUBGEN := $(BIN)/python -m nanobind.stubgen --quiet --module ucxstore._core --output-file
+KEYWORDS := ucxstore/server/options/keywords.py
 
 # Two for each core, since most tests wait half of their time: for peers that are killed, for
 # timeouts, for processes to start. Beyond that, starting workers costs more than they save.
@@ -273,7 +274,7 @@ $(ZARR2)/.dependencies: constraints-zarr2.txt
 	    fsspec memray numcodecs numpy s3fs zarr
 	touch $@
 
-lint: lint-python lint-native lint-stubs ## Check format, lint, types and the generated stub
+lint: lint-python lint-native lint-stubs ## Check format, lint, types and what is generated
 
 lint-python: $(BUILT)
 	$(BIN)/ruff format --check
@@ -285,7 +286,9 @@ lint-native: $(DEPENDENCIES)
 
 lint-stubs: $(BUILT)
 	$(STUBGEN) build/_core.pyi
-	diff -u ucxstore/_core.pyi build/_core.pyi || { echo 'stale stub: run `make stubs`'; exit 1; }
+	$(BIN)/python -m tests.options_keywords build/keywords.py
+	diff -u ucxstore/_core.pyi build/_core.pyi && diff -u $(KEYWORDS) build/keywords.py || \
+	    { echo 'stale: run `make stubs`'; exit 1; }
 
 tidy: $(BUILT) ## Run clang-tidy on the native core
 	$(BIN)/clang-tidy --quiet -p build/package $(filter %.cpp,$(CXX_FILES))
@@ -295,8 +298,11 @@ format: $(DEPENDENCIES) ## Format the sources and fix what ruff can
 	$(BIN)/ruff check --fix --exit-zero
 	$(BIN)/ruff format
 
-stubs: $(BUILT) ## Generate ucxstore/_core.pyi
+stubs: $(BUILT) ## Generate the stub of the core, and the keywords and pages of options
 	$(STUBGEN) ucxstore/_core.pyi
+	$(BIN)/python -m tests.options_keywords $(KEYWORDS)
+	$(BIN)/python -m tests.options_page
+	$(BIN)/python -m ucxstore.cli.reference > docs/reference/cli.md
 
 wheels: ARCH ?= $(shell uname -m)
 wheels: $(WHEELS)/.dependencies ## Build sdist and manylinux wheel into dist (make wheels ARCH=aarch64)

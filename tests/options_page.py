@@ -1,5 +1,6 @@
 """Make docs/reference/options.md of the options themselves: ``python -m tests.options_page``."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from ucxstore.server.options.command_options import CommandOptions
@@ -49,8 +50,8 @@ _SERVER = """
 
 `Server(...)` and `Server.spawn(...)` take these as keywords, too, and a keyword `secret` in place
 of `--secret-file`. `ucxstore.dask.deploy(...)` takes them but for `bind`, `secret`, `insecure`,
-`shared`, `cache`, `scratch`, `scratch_limit` and `socket`, which it sets itself; its `memory` is
-what each worker's server may hold (2GiB).
+`shared`, `cache`, `scratch_limit` and `socket`, which it sets itself; its `memory` is what each
+worker's server may hold (2GiB). [What only measurements want](#for-measurements) is at the end.
 
 """
 
@@ -62,15 +63,33 @@ These are options of `ucxstore serve` alone.
 """
 
 
+_FOR_MEASUREMENTS = """
+## For measurements
+
+These are for benchmarks and for comparisons.
+
+| name | argument | meaning |
+|---|---|---|
+"""
+
+
 def page() -> str:
     """Return the page."""
-    return "".join([_HEAD, _SERVER, _table(ServerOptions), _COMMAND, _table(CommandOptions)])
+    tables = [_HEAD, _SERVER, _table(ServerOptions), _COMMAND, _table(CommandOptions)]
+    return "".join([*tables, _FOR_MEASUREMENTS, *_for_measurements()])
 
 
 def _table(of: type) -> str:
     lines = ["| name | argument | value | default | meaning |", "|---|---|---|---|---|"]
-    lines += [_row(each) for each in described(of)]
+    lines += [_row(each) for each in described(of) if not each.is_for_measurements]
     return "\n".join(lines) + "\n"
+
+
+def _for_measurements() -> Iterator[str]:
+    for option in described(ServerOptions):
+        for value, what in option.for_measurements.items():
+            argument = option.flag if option.form == "flag" else f"{option.flag} {value}"
+            yield f"| `{option.name}` | `{argument}` | {what.replace('``', '`')} |\n"
 
 
 def _row(option: Described) -> str:
@@ -81,7 +100,8 @@ def _row(option: Described) -> str:
         flag += f"`, `-{option.short}"
     value = _FORMS[option.form]
     if option.choices:
-        value = ", ".join(f"`{each}`" for each in option.choices)
+        words = [each for each in option.choices if each not in option.for_measurements]
+        value = ", ".join(f"`{each}`" for each in words)
     cells = (f"`{option.name}`", f"`{flag}`", value, option.default or "-", option.help)
     return f"| {' | '.join(cells)} |"
 

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 import ucxstore
-from tests import counters_page, options_page
+from tests import counters_page, options_keywords, options_page
 from tests.docs.blocks import blocks_of
 from ucxstore.base import errors
 from ucxstore.base.environment import READ, READ_BY_OTHERS, SERVE_PREFIX
 from ucxstore.cli.serve.settings import CONFIG_VARIABLE, OPTIONS
+from ucxstore.server.options import keywords
 
 ROOT = Path(__file__).parents[1]
 NAME = re.compile(r"UCXSTORE_[A-Z0-9_]+")
@@ -26,6 +27,11 @@ def test_the_page_of_options_is_fresh() -> None:
 def test_the_table_of_counters_is_fresh() -> None:
     """To make it anew: ``python -m tests.counters_page``."""
     assert counters_page.PAGE.read_text() == counters_page.page()
+
+
+def test_the_keywords_of_a_server_are_fresh() -> None:
+    """To make them anew: ``make stubs``."""
+    assert Path(keywords.__file__).read_text() == options_keywords.module()
 
 
 def test_the_page_of_exceptions_has_all() -> None:

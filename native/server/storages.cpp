@@ -15,7 +15,7 @@ Spaces& Storages::offered_spaces() const {
     if (spaces == nullptr) {
         throw Error(ErrorKind::storage,
                     "the server offers no scratch space: start it with Server(..., "
-                    "scratch=\"memory://\"), or ucxstore serve --scratch memory://");
+                    "scratch_limit=\"8GiB\"), or ucxstore serve --scratch-limit 8GiB");
     }
     return *spaces;
 }

@@ -115,15 +115,15 @@ def test_of_a_server_that_takes_no_writes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [[], ["--write"]])
-@pytest.mark.parametrize("scratch", [None, "memory://"])
+@pytest.mark.parametrize("scratch_limit", [None, "unlimited"])
 def test_nothing_is_written_unasked(
-    options: list[str], scratch: str | None, tmp_path: Path
+    options: list[str], scratch_limit: str | None, tmp_path: Path
 ) -> None:
-    with Server(tmp_path, scratch=scratch) as server:
+    with Server(tmp_path, scratch_limit=scratch_limit) as server:
         done = run("doctor", server.address, *options)
         sets = server.stats()["sets"]
     assert (done.returncode, done.stderr) == (0, "")
-    measured = bool(options) or scratch is not None
+    measured = bool(options) or scratch_limit is not None
     refused = "failed at the server: the server offers no scratch space: start it with"
     assert (refused in done.stdout) == (not measured)
     assert ("; --write does without scratch space\n" in done.stdout) == (not measured)
@@ -157,7 +157,7 @@ def test_of_a_server_without_room(options: list[str]) -> None:
 
 
 def test_of_scratch_space_that_is_smaller_than_its_quota(tmp_path: Path) -> None:
-    with Server(tmp_path, scratch="memory://", scratch_limit="4MiB") as server:
+    with Server(tmp_path, scratch_limit="4MiB") as server:
         [found] = json.loads(run("doctor", server.address, "--json").stdout)["servers"]
     assert found["way"]["why_not"] == ""
     assert (1 << 20) <= found["way"]["nbytes"] < (4 << 20)

@@ -46,7 +46,6 @@ GIVEN: dict[str, tuple[list[str], str, str, object]] = {
     "source_timeout": (["--source-timeout", "3"], "3", "3.0", 3.0),
     "storage_options": (["--storage-options", "a=b"], "a=b", '{a = "b"}', {"a": "b"}),
     "write_budget": (["--write-budget", "4MB"], "4MB", '"4MB"', 4_000_000),
-    "scratch": (["--scratch", "memory://"], "memory://", '"memory://"', "memory://"),
     "scratch_limit": (["--scratch-limit", "2MB"], "2MB", '"2MB"', 2_000_000),
     "local": (["--no-local"], "false", "false", False),
     "socket": (["--socket", "s"], "s", '"s"', "s"),
@@ -114,6 +113,13 @@ def test_each_option_each_way(name: str, tmp_path: Path, monkeypatch: pytest.Mon
     assert value_of(made(arguments, beside, None), name) == value
     assert value_of(made([], {OPTIONS[name].variable: variable, **beside}, None), name) == value
     assert value_of(made([], beside, file), name) == value
+
+
+def test_scratch_space_without_a_limit(tmp_path: Path) -> None:
+    file = tmp_path / "serve.toml"
+    file.write_text('scratch_limit = "unlimited"\n')
+    by_file, by_argument = made([], {}, file), made(["--scratch-limit", "unlimited"], {}, None)
+    assert value_of(by_file, "scratch_limit") == value_of(by_argument, "scratch_limit") == 1 << 50
 
 
 def test_an_argument_goes_before_a_variable_before_a_file(tmp_path: Path) -> None:
@@ -309,7 +315,6 @@ def test_what_programs_get_of_the_defaults() -> None:
             "cache_dir_size",
             "freshness",
             "storage_options",
-            "scratch",
             "scratch_limit",
             "socket",
         ]

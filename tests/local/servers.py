@@ -7,7 +7,8 @@ import pytest
 from ucxstore.base.address import HostPort
 from ucxstore.server import Server
 from ucxstore.server.opening.opening import Storage
-from ucxstore.server.options.server_options import LOOPBACK, ServerKeywords
+from ucxstore.server.options.keywords import ServerKeywords
+from ucxstore.server.options.server_options import LOOPBACK
 from ucxstore.server.spawn import START_SECONDS, ServerProcess
 
 __all__ = ["LocalServer", "local_servers"]

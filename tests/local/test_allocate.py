@@ -251,7 +251,7 @@ def test_what_is_refused(server: Server, store: UcxStore) -> None:
 
 def test_a_read_only_server() -> None:
     with (
-        Server("memory://", local=True, read_only=True, scratch="memory://") as server,
+        Server("memory://", local=True, read_only=True, scratch_limit="unlimited") as server,
         UcxStore(server.address) as store,
     ):
         allocation = written(store, pattern())

@@ -355,7 +355,7 @@ except NotMappedError:
 
 def test_scratch_spaces_of_a_directory_are_no_files(root: Path) -> None:
     with (
-        Server(root, local=True, scratch="memory://") as server,
+        Server(root, local=True, scratch_limit="unlimited") as server,
         UcxStore(server.address) as owner,
         owner.scratch_sync("10MB") as scratch,
     ):

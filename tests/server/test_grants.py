@@ -81,7 +81,7 @@ def server(
 ) -> Iterator[Server]:
     storage = request.param(tmp_path_factory.mktemp("grants"))
     with (
-        Server(storage, secret=SECRET, local=True, scratch="memory://") as server,
+        Server(storage, secret=SECRET, local=True, scratch_limit="unlimited") as server,
         UcxStore(server.address, secret=SECRET, local="ucx") as kept,
     ):
         kept.ping_sync()  # a connection for all tests, as in conftest.py

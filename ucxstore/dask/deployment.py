@@ -39,12 +39,8 @@ from ucxstore.dask.plugin import (
 )
 from ucxstore.dask.secret import DeploymentSecret
 from ucxstore.server.locations import Kind, hide_password, parse_location
-from ucxstore.server.options.server_options import (
-    LOOPBACK,
-    ServerKeywords,
-    ServerOptions,
-    WorkerKeywords,
-)
+from ucxstore.server.options.keywords import ServerKeywords, WorkerKeywords
+from ucxstore.server.options.server_options import LOOPBACK, ServerOptions
 from ucxstore.server.options.when_full import WhenFull
 from ucxstore.stores.scratch import DEFAULT_TIMEOUT, Scratch
 from ucxstore.stores.store import UcxStore
@@ -64,9 +60,7 @@ _LAST_LOOK_SECONDS = 5.0
 _LOSSES = (ServerLostError, ConnectError, RequestTimeoutError, ScratchEndedError, KilledWorker)
 
 # The options of servers that `deploy` sets itself.
-_DECIDED = frozenset(
-    {"bind", "secret", "insecure", "shared", "cache", "scratch", "scratch_limit", "socket"}
-)
+_DECIDED = frozenset({"bind", "secret", "insecure", "shared", "cache", "scratch_limit", "socket"})
 
 
 def deploy(
@@ -99,8 +93,8 @@ def deploy(
         scratch spaces use it. With an object store, scratch spaces may use as much again.
     **options
         Options of `ucxstore.server.ServerOptions`, such as `threads`, or `freshness` with an object
-        store. `bind`, `secret`, `insecure`, `shared`, `cache`, `scratch`, `scratch_limit` and
-        `socket` cannot be given, since `deploy` sets them. ``when_full="spill:DIRECTORY"`` gives
+        store. `bind`, `secret`, `insecure`, `shared`, `cache`, `scratch_limit` and `socket`
+        cannot be given, since `deploy` sets them. ``when_full="spill:DIRECTORY"`` gives
         each worker a folder of its own there, and ``"evict"`` takes no prefixes. `ucx` also applies
         to the stores.
         Options that are missing in `storage_options` come from each worker's environment. Those

@@ -33,7 +33,8 @@ from ucxstore.server.identity import identify
 from ucxstore.server.locations import hide_password
 from ucxstore.server.opening.opening import Storage, is_shared, open_scratch, open_storage
 from ucxstore.server.operating import Operating
-from ucxstore.server.options.server_options import LOOPBACK, ServerKeywords, ServerOptions
+from ucxstore.server.options.keywords import ServerKeywords
+from ucxstore.server.options.server_options import LOOPBACK, ServerOptions
 from ucxstore.server.spawn import START_SECONDS, ServerProcess
 
 if TYPE_CHECKING:

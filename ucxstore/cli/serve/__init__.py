@@ -109,6 +109,8 @@ def build_parser() -> Parser:
 
 def _add(group: argparse._ActionsContainer, option: Described) -> None:
     text = f"{option.help} (default: {option.default})" if option.default else option.help
+    if not option.is_for_measurements:
+        text += "".join(f"; {each} is for measurements" for each in option.for_measurements)
     how: dict[str, Any] = {"help": text.replace("%", "%%")}
     if option.is_argument:
         group.add_argument(option.name, nargs="?", metavar=option.metavar, **how)

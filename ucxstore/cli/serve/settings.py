@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from ucxstore.base.environment import SERVE_PREFIX, check_variables
-from ucxstore.base.options import parse_size
 from ucxstore.base.secret import ENVIRONMENT_FILE, ENVIRONMENT_SECRET, Secret
 from ucxstore.base.showing import one_line, suggest
 from ucxstore.cli.common.parser import parse_pairs
@@ -228,8 +227,8 @@ def _read(file: str) -> dict[str, Any]:
             raise ValueError(f"{where}: {called} is needed{but}")
         if option.form == "choice":
             _chosen(option, where, str(value))
-        if option.form == "size":
-            parse_size(where, str(value))  # as a variable: a number alone may lack its unit
+        if option.form == "size" and option.check is not None:
+            option.check(where, str(value))  # as a variable: a number alone may lack its unit
     return found
 
 

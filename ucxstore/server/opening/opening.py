@@ -76,10 +76,10 @@ def open_storage(storage: Storage, options: ServerOptions) -> Opened:
     StorageError
         If an object store does not answer as it should.
     """
-    if options.read_only and _is_memory(storage) and not options.has_scratch:
+    if options.read_only and _is_memory(storage) and options.scratch_limit is None:
         raise ValueError(
             "read_only: the memory of a new server is empty, and would stay so; serve a directory "
-            "or an object store, or offer scratch space in it (--scratch memory://)"
+            "or an object store, or offer scratch space in it (--scratch-limit 8GiB)"
         )
     if options.memory is not None and not _is_memory(storage):
         raise ValueError("memory: only memory:// has this limit")
@@ -163,15 +163,13 @@ def open_scratch(
         memory of their own.
     options : ServerOptions
     """
-    if options.has_scratch and isinstance(storage, core.MemoryStorage):
+    if isinstance(storage, core.MemoryStorage):
+        if options.read_only and options.scratch_limit is None:
+            return None
         return core.Spaces(storage, visible=options.local, limit=options.scratch_limit)
-    if options.has_scratch:
-        limit = options.scratch_limit
-        memory = core.MemoryStorage() if limit is None else core.MemoryStorage(limit)
-        return core.Spaces(memory, visible=options.local)
-    if isinstance(storage, core.MemoryStorage) and not options.read_only:
-        return core.Spaces(storage, visible=options.local)
-    return None
+    if options.scratch_limit is None:
+        return None
+    return core.Spaces(core.MemoryStorage(options.scratch_limit), visible=options.local)
 
 
 def _or[T](value: T | None, default: T) -> T:

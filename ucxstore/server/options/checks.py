@@ -2,11 +2,20 @@
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from ucxstore.base.address import HostPort
 from ucxstore.base.errors import AddressError
-from ucxstore.base.options import check_timeout, parse_size
+from ucxstore.base.options import (
+    MOST_BYTES,
+    Progress,
+    UcxValue,
+    check_progress,
+    check_timeout,
+    normalize_ucx,
+    parse_size,
+)
+from ucxstore.base.secret import Secret
 from ucxstore.protocol.frames import MAX_SOCKET_BYTES
 from ucxstore.server.options.when_full import WhenFull
 
@@ -107,11 +116,9 @@ def check_texts(name: str, values: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def check_scratch(name: str, value: str) -> str:
-    """Check where scratch space is."""
-    if value != "memory://":
-        raise ValueError(f"{name}: {value!r} is not 'memory://', the only choice")
-    return value
+def check_scratch_limit(name: str, value: int | str) -> int:
+    """Parse the memory for scratch spaces; "unlimited" is more than any."""
+    return MOST_BYTES if value == "unlimited" else parse_size(name, value)
 
 
 def check_directory(name: str, value: str | os.PathLike[str]) -> str:
@@ -120,6 +127,21 @@ def check_directory(name: str, value: str | os.PathLike[str]) -> str:
     if not path:
         raise ValueError(f"{name}: it is empty")
     return path
+
+
+def check_polling(name: str, value: str) -> Progress:
+    """Check whether threads sleep or poll."""
+    return check_progress(value)
+
+
+def check_ucx(name: str, value: Mapping[str, UcxValue] | None) -> dict[str, str]:
+    """Normalise options of UCX."""
+    return dict(normalize_ucx(value))
+
+
+def check_secret(name: str, value: str | bytes | Secret) -> Secret | None:
+    """Return a secret."""
+    return Secret.of(value)
 
 
 def check_durability(name: str, value: str) -> str:
@@ -141,11 +163,6 @@ def check_socket(name: str, value: str | os.PathLike[str]) -> str:
     if not 0 < len(os.fsencode(path)) <= MAX_SOCKET_BYTES:
         raise ValueError(f"{name}: the path must have 1 to {MAX_SOCKET_BYTES} bytes")
     return path
-
-
-def unless_none[T, R](check: Callable[[str, T], R]) -> Callable[[str, T | None], R | None]:
-    """Return a check that lets ``None`` pass."""
-    return lambda name, value: None if value is None else check(name, value)
 
 
 def check_grace(name: str, value: float) -> float:

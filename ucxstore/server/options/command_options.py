@@ -25,26 +25,7 @@ def _texts(name: str, value: Sequence[str]) -> tuple[str, ...]:
 class CommandOptions:
     """The options of the command ``ucxstore serve``, beside those of `ServerOptions`.
 
-    Parameters
-    ----------
-    location : str
-        What is served; empty if nothing was given.
-    secret_file : str or None
-        The file with the secret.
-    metrics : str or None
-        ``host:port`` of metrics.
-    metrics_allow : sequence of str
-        Networks that may read them, such as ``"10.0.0.0/8"``; also a text with commas.
-    banner : bool
-        Whether to say more than the address at the start.
-    verbose : int
-        1 to log connections and evictions, too; 2 to log each request.
-    log_format : {"text", "json"}
-        How lines of the log are written.
-    log_file : str or None
-        The file of the log; standard error if ``None``.
-    pid_file : str or None
-        The file for the process's id.
+    The help of each says what it is.
     """
 
     location: str = option(
@@ -64,38 +45,29 @@ class CommandOptions:
         None,
         "the address of /metrics for Prometheus, /healthz and /readyz, over HTTP; loopback only, "
         "without --metrics-allow or --insecure",
-        default_text="none",
         metavar="HOST:PORT",
     )
     metrics_allow: Sequence[str] = option(
         (),
         "a network whose machines may read these, such as 10.0.0.0/8; repeatable, or with commas. "
         "Others get 403",
-        "texts",
+        form="texts",
         check=_texts,
-        default_text="none",
         metavar="NETWORK",
     )
     banner: bool = option(
         True,
         "say at the start what is served, to whom and at which ports; the address is said anyway",
-        "flag",
-        default_text="yes",
     )
     verbose: int = option(
         0,
         "also log connections and evictions; -vv: each request, too",
-        "count",
+        form="count",
         check=check_verbose,
-        default_text="0",
         short="v",
     )
     log_format: str = option(
-        "text",
-        "readable lines, or a JSON object a line",
-        "choice",
-        default_text="text",
-        choices=("text", "json"),
+        "text", "readable lines, or a JSON object a line", choices=("text", "json")
     )
     log_file: str | None = option(
         None,
@@ -106,7 +78,6 @@ class CommandOptions:
     pid_file: str | None = option(
         None,
         "a file for the process's id, from the start to the end of the server",
-        default_text="none",
         metavar="FILE",
     )
 

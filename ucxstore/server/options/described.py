@@ -1,15 +1,19 @@
 """`option`: a field of a dataclass that is an option of ``ucxstore serve``, with all about it.
 
 `ServerOptions` and `CommandOptions` are made of such fields. The command line, the variables
-``UCXSTORE_SERVE_*``, the configuration file and docs/reference/options.md are derived from them, so
-a new option is added in one place.
+``UCXSTORE_SERVE_*``, the configuration file, docs/reference/options.md, and the keywords of
+`Server` with their documentation are derived from them, so a new option is added in one place.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, Literal
 
 from ucxstore.base.environment import SERVE_PREFIX
+from ucxstore.base.options import parse_size
+from ucxstore.server.options.checks import check_flag
+
+type Check = Callable[[str, Any], object]
 
 # How a value is written as text, and which values a configuration file takes:
 # text; a size such as "4GiB", or a number of bytes; a whole number; a number of seconds, or a word;
@@ -30,6 +34,8 @@ class Described:
         Of the field, and in configuration files.
     help : str
         One sentence, for the help text and the documentation.
+    more : str
+        What else the documentation of the keyword says.
     form : {"text", "size", "whole", "seconds", "flag", "choice", "texts", "pairs", "count"}
         How its value is written.
     default : str
@@ -44,8 +50,13 @@ class Described:
         Whether it is an argument of the command without a flag.
     is_shown : bool
         Whether its value may be shown; of a table that may not, the names are.
+    is_listed : bool
+        Whether it is an option of the command, too.
+    for_measurements : mapping
+        The values that are for benchmarks and comparisons, and what each does.
     check : callable or None
-        Checks and normalises a value, given the name and the value.
+        Checks and normalises a value, given the name and the value; not called for ``None`` if that
+        is the default.
     initial
         The value of the field if none is given.
     stands_for
@@ -57,13 +68,16 @@ class Described:
     name: str
     help: str
     form: Form
+    more: str = ""
     default: str = ""
     metavar: str = ""
     choices: tuple[str, ...] = ()
     short: str = ""
     is_argument: bool = False
     is_shown: bool = True
-    check: Callable[[str, Any], Any] | None = None
+    is_listed: bool = True
+    for_measurements: Mapping[str, str] = field(default_factory=dict)
+    check: Check | None = None
     initial: Any = None
     stands_for: Any = None
     group: str = ""
@@ -86,7 +100,14 @@ class Described:
         ValueError, TypeError
             If it is not usable; the message starts with the name.
         """
-        return value if self.check is None else self.check(self.name, value)
+        is_default = value is None and self.initial is None
+        return value if self.check is None or is_default else self.check(self.name, value)
+
+    @property
+    def is_for_measurements(self) -> bool:
+        """Whether it has no other value beside its default."""
+        values = self.choices or (("yes", "no") if self.form == "flag" else ())
+        return bool(values) and {*values} - {*self.for_measurements} == {self.default}
 
     def default_value(self) -> Any:
         """Return what holds if none is given; ``None`` if that depends on more than the option."""
@@ -98,17 +119,12 @@ class Described:
 def option(
     default: Any,
     help: str,
-    form: Form = "text",
+    more: str = "",
     *,
-    check: Callable[[str, Any], object] | None = None,
+    form: Form | None = None,
+    check: Check | None = None,
     default_text: str = "",
-    stands_for: Any = None,
-    metavar: str = "",
-    choices: tuple[str, ...] = (),
-    short: str = "",
-    is_argument: bool = False,
-    is_shown: bool = True,
-    group: str = "",
+    **described: Any,
 ) -> Any:
     """Make a field that is an option.
 
@@ -116,44 +132,59 @@ def option(
     ----------
     default
         The default; a type makes a new object each time, such as ``dict``.
+    help, more
+        See `Described`.
+    form : str, optional
+        By default a flag if `default` is one, a choice if there are `choices`, and text otherwise.
     check : callable, optional
         Checks and normalises a value, given the option's name and the value. It must accept its own
-        result.
-    default_text : str
+        result. By default that of the form.
+    default_text : str, optional
         The default in words.
-    stands_for
-        What a default of ``None`` comes to; or a callable that returns it.
-    help, form, metavar, choices, short, is_argument, is_shown, group
-        See `Described`.
+    **described
+        The others of `Described`.
     """
-    described = {
+    if form is None:
+        form = (
+            "flag" if isinstance(default, bool) else "choice" if "choices" in described else "text"
+        )
+    check = check or _CHECKS.get(form)
+    metadata = {
+        "metavar": _METAVARS.get(form, ""),
+        **described,
         "help": help,
+        "more": more,
         "form": form,
-        "default": default_text,
-        "metavar": metavar or _METAVARS.get(form, ""),
-        "choices": choices,
-        "short": short,
-        "is_argument": is_argument,
-        "is_shown": is_shown,
-        "stands_for": stands_for,
-        "group": group,
+        "check": check,
+        "default": default_text or _in_words(default),
     }
-    return _field(default, {_KEY: described, "check": check}, shown=is_shown)
+    how = {"repr": described.get("is_shown", True), "metadata": {_KEY: metadata}}
+    if isinstance(default, type):
+        return field(default_factory=default, **how)
+    return field(default=default, **how)
 
 
-def unlisted(default: Any, check: Callable[[str, Any], object]) -> Any:
-    """Make a field with a check that is no option of the command."""
-    return _field(default, {"check": check})
+def _in_words(default: Any) -> str:
+    if default in (None, ()):
+        return "none"
+    if isinstance(default, bool):
+        return "yes" if default else "no"
+    return f"{default:g}" if isinstance(default, int | float) else str(default)
 
 
-def described(cls: type[Any]) -> Iterator[Described]:
-    """Yield the options among the fields of a dataclass, in their order."""
+def described(cls: type[Any], *, unlisted: bool = False) -> Iterator[Described]:
+    """Yield the options among the fields of a dataclass, in their order.
+
+    Parameters
+    ----------
+    cls : type
+    unlisted : bool
+        Also those that are none of the command.
+    """
     for each in fields(cls):
-        if _KEY in each.metadata:
-            check = each.metadata["check"]
-            yield Described(
-                name=each.name, check=check, initial=_initial(each), **each.metadata[_KEY]
-            )
+        found = Described(name=each.name, initial=_initial(each), **each.metadata[_KEY])
+        if found.is_listed or unlisted:
+            yield found
 
 
 def _initial(each: Field[Any]) -> Any:
@@ -162,17 +193,9 @@ def _initial(each: Field[Any]) -> Any:
 
 def check_fields(options: Any) -> None:
     """Replace the fields of a frozen dataclass by what their checks make of them."""
-    each: Field[Any]
-    for each in fields(options):
-        check = each.metadata.get("check")
-        if check is not None:
-            object.__setattr__(options, each.name, check(each.name, getattr(options, each.name)))
-
-
-def _field(default: Any, metadata: dict[str, Any], *, shown: bool = True) -> Any:
-    if isinstance(default, type):
-        return field(default_factory=default, repr=shown, metadata=metadata)
-    return field(default=default, repr=shown, metadata=metadata)
+    for each in described(type(options), unlisted=True):
+        object.__setattr__(options, each.name, each.normalize(getattr(options, each.name)))
 
 
 _METAVARS = {"size": "SIZE", "whole": "N", "seconds": "SECONDS", "pairs": "NAME=VALUE"}
+_CHECKS: dict[str, Check] = {"size": parse_size, "flag": check_flag}

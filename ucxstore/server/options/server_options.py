@@ -3,25 +3,17 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any
 
 from ucxstore.base.address import HostPort
 from ucxstore.base.environment import check_variables
-from ucxstore.base.options import (
-    Progress,
-    UcxConfig,
-    UcxValue,
-    check_progress,
-    check_timeout,
-    normalize_ucx,
-    parse_size,
-)
+from ucxstore.base.options import Progress, UcxConfig, UcxValue, check_timeout
 from ucxstore.base.secret import Secret
 from ucxstore.server.options import checks
 from ucxstore.server.options.available import default_memory
 from ucxstore.server.options.checks import parse_bind as parse_bind
-from ucxstore.server.options.checks import unless_none
-from ucxstore.server.options.described import check_fields, option, unlisted
+from ucxstore.server.options.described import check_fields, option
+from ucxstore.server.options.keywords import ServerKeywords
 
 # Of a cluster with a thousand hosts of four processes each. Sessions of clients over UCX take
 # descriptors and memory, of which a server runs out sooner; then it refuses them, too.
@@ -63,46 +55,6 @@ _SOURCE_OPTIONS = (
 )
 
 
-class WorkerKeywords(TypedDict, total=False):
-    """The options of a server as users give them whose `bind` and `memory` others choose."""
-
-    threads: int
-    secret: str | bytes | Secret | None
-    read_only: bool
-    insecure: bool
-    progress: str
-    ucx: Mapping[str, UcxValue] | None
-    shared: bool | None
-    cache: int | str | None
-    block_size: int | str | None
-    freshness: float | str | None
-    source_timeout: float | None
-    storage_options: Mapping[str, str] | None
-    scratch: str | None
-    scratch_limit: int | str | None
-    cache_dir: str | os.PathLike[str] | None
-    cache_dir_size: int | str | None
-    write_budget: int | str | None
-    when_full: str | None
-    local: bool
-    ucx_shared_memory: bool
-    socket: str | os.PathLike[str] | None
-    mapped_limit: int | str | None
-    durability: str | None
-    grace: float
-    max_sessions: int
-    create: bool
-    check: bool
-    data_ports: str | tuple[int, int] | None
-    encrypt: bool
-
-
-class ServerKeywords(WorkerKeywords, total=False):
-    """The options as users give them: all of `ServerOptions` but `bind`."""
-
-    memory: int | str | None
-
-
 def _half_of_memory() -> int:
     """Return half of the bytes of this host's memory."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
@@ -112,216 +64,111 @@ def _half_of_memory() -> int:
 class ServerOptions:
     """The options of `Server`, `Server.spawn`, ``ucxstore serve`` and `ucxstore.dask.deploy`.
 
-    The constructor checks and normalises them, and takes every form that is named below. `of` does
-    the same with types that type checkers accept. ``None`` stands for the default.
-
-    Parameters
-    ----------
-    bind : str
-        ``host:port`` to listen at; port 0 takes any free one.
-    data_ports : str, tuple of (int, int) or None
-        The first and the last port at which UCX listens for clients of other hosts, such as
-        ``"7500-7599"``. Each of these clients takes one while it is connected. ``None`` for any
-        free ports.
-    threads : int
-        Threads that serve. Sessions are spread over them.
-    secret : str, bytes, Secret or None
-        The secret that clients must know.
-    read_only : bool
-        Refuse writes, but of scratch space. A server of ``memory://`` that offers no scratch space
-        has nothing to serve then, and does not start.
-    create : bool
-        Make the directory to serve, and the folders above it, if it does not exist.
-    insecure : bool
-        Let other machines, and other users of this one, reach the server without a secret. Without
-        it, a server without a secret serves the processes of its own user on this host alone.
-    progress : {"blocking", "polling"}
-        Whether the threads sleep when nothing happens, or poll.
-    ucx : mapping or None
-        UCX options by name, such as ``{"TLS": "tcp"}``.
-    shared : bool or None
-        Whether other servers serve the same values, such as those of a network directory. If this
-        server is lost, stores of several servers then use another one. A directory that is not
-        shared has one server that writes to it; others do not start. ``None`` means yes for remote
-        object stores, given as a URL or as obstore's, and no for everything else.
-    cache : int, str or None
-        Bytes of a source's values to keep in memory, such as ``"4GiB"``; 1 GiB if ``None``.
-    block_size : int, str or None
-        Bytes of a block; 4 MiB if ``None``. Objects larger than two blocks are fetched and kept in
-        blocks.
-    freshness : float, str or None
-        Seconds for which a value in the cache is believed. After that, the source is asked whether
-        it has another one. ``"always"`` asks each time, ``"forever"`` never. ``None``: until it is
-        changed through any server of the source; for ever, if the server is read-only.
-    source_timeout : float or None
-        Seconds that a request to a source may take from when it is sent; 20 if ``None``. Requests
-        that wait for their turn fail if the source answers nothing for as long.
-    check : bool
-        Ask an object store at the start whether it answers. If it does not, the server does not
-        start. A store of zarr's is not asked.
-    storage_options : mapping or None
-        Options to open an object store's URL, by obstore's names, such as ``{"endpoint": ...}``.
-        The others are taken from the environment, such as ``AWS_ENDPOINT_URL``. They may hold
-        credentials, so they are not shown.
-    scratch : {"memory://"} or None
-        Offer scratch space in separate memory, beside the storage. If ``None``, a server of
-        memory still offers it within that memory, unless it is read-only; other servers do not.
-    scratch_limit : int, str or None
-        Bytes that all scratch spaces may take, such as ``"8GiB"``; if ``None``, no limit, but of a
-        server of memory what `memory` leaves.
-    memory : int, str or None
-        Bytes of memory that the values of a server of memory may take, and its scratch spaces
-        within it, such as ``"64GiB"``: with their keys, and all that they need besides. `when_full`
-        says what happens beyond it. If ``None``, 80 % of what the control group of this process
-        allows, or of the machine's memory.
-    when_full : str or None
-        What a server of memory does with values that have no room. ``"refuse"`` (and ``None``):
-        writes are refused, while reads go on. ``"evict:PREFIX[,PREFIX]"``: values below these
-        prefixes are a cache, and those that are read least are lost. ``"evict"``: all values are a
-        cache. A read of a lost value raises `EvictedError` until its key is set or deleted again;
-        zarr's metadata is never lost. ``"spill:DIRECTORY"``: the values that are read least are
-        moved to files, and read from there. The directory is made if it does not exist. Only one
-        server can use it. It is emptied when the server starts and when it ends.
-    cache_dir : str, os.PathLike or None
-        A directory for cached values that have no room in memory. Only one server can use it. It
-        is emptied when the server starts and when it ends.
-    cache_dir_size : int, str or None
-        Bytes that the directory may take.
-    write_budget : int, str or None
-        Bytes of values that may be on their way to a source; 256 MiB if ``None``. Further writes
-        wait. A larger value is sent alone.
-    local : bool
-        Serve clients of this host without UCX, as is the default: they join their session on a Unix
-        socket, and see values in shared memory, which only the server can write to.
-    ucx_shared_memory : bool
-        Let clients of this host and user that ask for it (``UcxStore(local="ucx")``) use UCX's
-        shared memory, to compare it with the above. Else UCX has none.
-    socket : str, os.PathLike or None
-        The path of that socket, for clients in other containers that share its folder. ``None``
-        for a name of its own, which all processes of this host's network namespace find.
-    mapped_limit : int, str or None
-        Bytes of values that all clients of this host together may hold in the server's memory,
-        such as ``"16GiB"``: views, and arrays that values are mapped into. What they hold cannot be
-        freed, even once it is replaced or removed. Beyond it values are copied. Half of the memory
-        of this host if ``None``. Files that clients map do not count: the kernel frees their pages.
-    durability : {"none", "atomic", "fsync"} or None
-        What of a directory survives a crash of the host, such as a power loss. ``"atomic"`` (and
-        ``None``): a key has its old value or its new one, whole. ``"fsync"``: also, what was
-        acknowledged, written or removed, is on the disk. ``"none"``: values that were written
-        shortly before may be cut short, or have zeros in them.
-    grace : float
-        Seconds that requests under way may take to finish once the server is to end.
-    max_sessions : int
-        Sessions at once, each a client that is connected; 4,096 by default. An eighth of them is
-        kept for hosts, or users of this host, that have less than that. Beyond it, the session ends
-        that has been idle for longest, of the host or user that has most: its client connects anew
-        when it needs to. If there is none, whoever connects is refused.
-    encrypt : bool
-        Encrypt all that goes over UCX, keys and values, and refuse clients over UCX that do not:
-        by AES-256-GCM, for which OpenSSL 3 must be installed at both sides. It needs a secret.
-        Clients of this host that share its memory have no use for it.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If an option is not usable; the message starts with its name.
+    The constructor checks and normalises them, and takes every form that `Server` takes. If one is
+    not usable, it raises ``ValueError`` or ``TypeError``; the message starts with the option's
+    name. `of` does the same with types that type checkers accept. `ServerKeywords` has the same
+    options as keywords.
     """
 
     bind: HostPort = option(  # noqa: RUF009
         LOOPBACK,
         "the address to listen at; port 0 takes any free one",
-        group="where it listens, and for whom",
         check=checks.parse_bind,
-        default_text="127.0.0.1:0",
         metavar="HOST:PORT",
+        group="where it listens, and for whom",
     )
     data_ports: tuple[int, int] | None = option(
         None,
         "the ports at which UCX listens for clients of other hosts, one for each client",
-        check=unless_none(checks.check_ports),
+        """The first and the last one, such as ``"7500-7599"``. A client has its port while it is
+        connected.""",
+        check=checks.check_ports,
         default_text="any",
         metavar="FIRST-LAST",
     )
     threads: int = option(
-        1, "threads that serve", "whole", check=checks.check_threads, default_text="1"
+        1,
+        "threads that serve",
+        "Sessions are spread over them.",
+        form="whole",
+        check=checks.check_threads,
     )
-    secret: Secret | None = unlisted(  # noqa: RUF009
-        None, lambda _, value: Secret.of(value)
+    secret: Secret | None = option(  # noqa: RUF009
+        None,
+        "the secret that clients must know",
+        check=checks.check_secret,
+        is_listed=False,
     )
     insecure: bool = option(
         False,
         "let other machines, and other users of this one, reach the server without a secret",
-        "flag",
-        check=checks.check_flag,
-        default_text="no",
+        """Without it, a server without a secret serves the processes of its own user on this host
+        alone.""",
     )
     read_only: bool = option(
         False,
         "refuse writes",
-        "flag",
+        """Scratch space can be written to all the same. A server of ``memory://`` that offers none
+        has nothing to serve then, and does not start.""",
         group="what it serves",
-        check=checks.check_flag,
-        default_text="no",
     )
     create: bool = option(
         False,
         "make the directory to serve, if it does not exist",
-        "flag",
-        check=checks.check_flag,
-        default_text="no",
+        "Also the folders above it.",
     )
     check: bool = option(
         True,
         "ask an object store at the start whether it answers",
-        "flag",
-        check=checks.check_flag,
-        default_text="yes",
+        "If it does not, the server does not start. A store of zarr's is not asked.",
     )
     shared: bool | None = option(
         None,
-        "other servers serve the same LOCATION, such as a network directory",
-        "flag",
-        check=unless_none(checks.check_flag),
+        "other servers serve the same values, such as those of a network directory",
+        """If this server is lost, stores of several servers then use another one. A directory that
+        is not shared has one server that writes to it; others do not start. Object stores are those
+        that are remote, given as a URL or as obstore's.""",
+        form="flag",
         default_text="only for object stores",
     )
     durability: str | None = option(
         None,
         "what survives in a directory when the host crashes: atomic: each value whole, the old one "
-        "or the new one; fsync: also all that was acknowledged; none: anything may be torn",
-        "choice",
-        check=unless_none(checks.check_durability),
-        default_text="atomic",
+        "or the new one; fsync: also all that was acknowledged",
+        "A power loss is such a crash.",
+        check=checks.check_durability,
+        default_text=DEFAULT_DURABILITY,
         stands_for=DEFAULT_DURABILITY,
         choices=checks.DURABILITIES,
+        for_measurements={
+            "none": "values that were written shortly before a crash of the host may be cut short, "
+            "or have zeros in them"
+        },
     )
     cache: int | None = option(
         None,
         "memory to cache an object store's values, such as 4GiB",
-        "size",
-        group="an object store, and the cache in front of it",
-        check=unless_none(parse_size),
+        form="size",
         default_text="1GiB",
         stands_for=DEFAULT_CACHE,
+        group="an object store, and the cache in front of it",
     )
     cache_dir: str | None = option(
         None,
         "a directory for cached values that do not fit in memory",
-        check=unless_none(checks.check_directory),
-        default_text="none",
+        "Only one server can use it. It is emptied when the server starts and when it ends.",
+        check=checks.check_directory,
         metavar="DIRECTORY",
     )
     cache_dir_size: int | None = option(
-        None,
-        "how much it may hold, such as 100GiB; cache_dir needs it",
-        "size",
-        check=unless_none(parse_size),
-        default_text="none",
+        None, "how much it may hold, such as 100GiB; cache_dir needs it", form="size"
     )
     block_size: int | None = option(
         None,
         "fetch large objects in blocks of this size",
-        "size",
-        check=unless_none(checks.check_block_size),
+        "Those that are larger than two blocks are fetched and kept so.",
+        form="size",
+        check=checks.check_block_size,
         default_text="4MiB",
         stands_for=DEFAULT_BLOCK_SIZE,
     )
@@ -329,56 +176,57 @@ class ServerOptions:
         None,
         "how long to use a cached value before asking the object store for a newer one; 'always' "
         "to ask each time, 'forever' to never ask",
-        "seconds",
-        check=unless_none(checks.check_freshness),
+        "A number counts seconds.",
+        form="seconds",
+        check=checks.check_freshness,
         default_text="until it is changed through any server of it; if read-only: forever",
     )
     source_timeout: float | None = option(
         None,
         "how long a request to an object store may take, from when it is sent",
-        "seconds",
-        check=unless_none(check_timeout),
-        default_text="20",
+        """A number of seconds. Requests that wait for their turn fail if the source answers nothing
+        for as long.""",
+        form="seconds",
+        check=check_timeout,
+        default_text=f"{DEFAULT_SOURCE_TIMEOUT:g}",
         stands_for=DEFAULT_SOURCE_TIMEOUT,
     )
     storage_options: Mapping[str, str] | None = option(
         None,
         "an option to open an object store's URL, such as endpoint=http://host; repeatable. Other "
         "users can see it: put credentials into the environment",
-        "pairs",
-        check=unless_none(checks.check_texts),
+        """In Python, a mapping by obstore's names, such as ``{"endpoint": ...}``. It may hold
+        credentials there: it is not shown.""",
+        form="pairs",
+        check=checks.check_texts,
         default_text="those of the environment, such as AWS_ENDPOINT_URL",
         is_shown=False,
     )
     write_budget: int | None = option(
         None,
         "memory for values on their way to an object store",
-        "size",
-        check=unless_none(parse_size),
+        "Further writes wait. A larger value is sent alone.",
+        form="size",
         default_text="256MiB",
         stands_for=DEFAULT_WRITE_BUDGET,
     )
-    scratch: str | None = option(
-        None,
-        "offer scratch space in memory beside LOCATION; if LOCATION is memory://, it is offered "
-        "anyway",
-        group="memory",
-        check=unless_none(checks.check_scratch),
-        default_text="none",
-        metavar="memory://",
-    )
     scratch_limit: int | None = option(
         None,
-        "memory for scratch space, such as 8GiB",
-        "size",
-        check=unless_none(parse_size),
-        default_text="no limit",
+        "offer scratch space in memory beside what is served, up to this size, such as 8GiB, or "
+        "unlimited; memory:// offers it anyway, within its own memory",
+        "All scratch spaces together take so much. A read-only server of memory needs it, too.",
+        form="size",
+        check=checks.check_scratch_limit,
+        default_text="none, but of memory://",
+        group="memory",
     )
     memory: int | None = option(
         None,
         "memory for the values of memory://, such as 64GiB; when_full says what happens beyond it",
-        "size",
-        check=unless_none(checks.check_memory),
+        """Scratch spaces take of it, too, and so do keys and all else that values need. The control
+        group is that of this process.""",
+        form="size",
+        check=checks.check_memory,
         default_text="80 % of what the control group or the machine has",
         stands_for=default_memory,
     )
@@ -387,7 +235,11 @@ class ServerOptions:
         "what memory:// does where there is no room. refuse: refuse writes; evict, or "
         "evict:PREFIX,PREFIX: lose the values that are read least, those below the prefixes alone; "
         "spill:DIRECTORY: move these values to files, which are removed at the end",
-        check=unless_none(checks.check_when_full),
+        """Reads go on where writes are refused. A read of a lost value raises `EvictedError` until
+        its key is set or deleted again; zarr's metadata is never lost. The directory is made if it
+        does not exist. Only one server can use it. It is emptied when the server starts and when it
+        ends.""",
+        check=checks.check_when_full,
         default_text="refuse",
         metavar="POLICY",
     )
@@ -395,71 +247,75 @@ class ServerOptions:
         True,
         "serve clients of this host without UCX, over a Unix socket; they see values in shared "
         "memory",
-        "flag",
+        "Only the server can write to that memory.",
         group="clients of this host",
-        check=checks.check_flag,
-        default_text="yes",
-    )
-    ucx_shared_memory: bool = option(
-        False,
-        "let clients of this host and user that ask for it use UCX's shared memory, for comparison",
-        "flag",
-        check=checks.check_flag,
-        default_text="no",
     )
     socket: str | None = option(
         None,
         "the path of that socket, for clients in containers that share its folder",
-        check=unless_none(checks.check_socket),
+        check=checks.check_socket,
         default_text="a name without a file, for this network namespace",
         metavar="PATH",
     )
     mapped_limit: int | None = option(
         None,
         "bytes of values that clients of this host may keep mapped; others are copied",
-        "size",
-        check=unless_none(parse_size),
+        """All clients together, such as ``"16GiB"``: views, and arrays that values are mapped into.
+        What they hold cannot be freed, even once it is replaced or removed. Files that clients map
+        do not count: the kernel frees their pages.""",
+        form="size",
         default_text="half of this host's memory",
         stands_for=_half_of_memory,
     )
     encrypt: bool = option(
         False,
         "encrypt what goes over UCX, and refuse clients that do not; needs a secret, and OpenSSL 3",
-        "flag",
+        """Keys and values, by AES-256-GCM; both sides need OpenSSL. Clients of this host that share
+        the server's memory have no use for it.""",
         group="connections and threads",
-        check=checks.check_flag,
-        default_text="no",
     )
     max_sessions: int = option(
         DEFAULT_MAX_SESSIONS,
         "how many clients may be connected at once; for one more, the server disconnects the one "
         "that has been idle for longest, of the host or user with the most clients",
-        "whole",
+        """That one connects anew when it needs to. If none is idle, whoever connects is refused. An
+        eighth is kept for hosts, or users of this host, that have less than that.""",
+        form="whole",
         check=checks.check_max_sessions,
-        default_text=str(DEFAULT_MAX_SESSIONS),
     )
     grace: float = option(
         DEFAULT_GRACE,
         "how long requests under way may take to finish after SIGTERM or Ctrl-C; a second one ends "
         "the server at once",
-        "seconds",
+        "A number of seconds, which begin when the server is to end.",
+        form="seconds",
         check=checks.check_grace,
-        default_text=f"{DEFAULT_GRACE:g}",
-    )
-    progress: Progress = option(  # noqa: RUF009
-        "blocking",
-        "whether threads sleep when idle, or poll",
-        "choice",
-        check=lambda _, value: check_progress(value),
-        default_text="blocking",
-        choices=("blocking", "polling"),
     )
     ucx: Mapping[str, UcxValue] = option(
         dict,
         "a UCX option, such as TLS=tcp; repeatable",
-        "pairs",
-        check=lambda _, value: dict(normalize_ucx(value)),
+        """A mapping by name, such as ``{"TLS": "tcp"}``.""",
+        form="pairs",
+        check=checks.check_ucx,
         default_text="those of the environment, UCX_*",
+    )
+    progress: Progress = option(  # noqa: RUF009
+        "blocking",
+        "whether threads sleep when idle, or poll",
+        "Polling is for machines with cores to spare.",
+        check=checks.check_polling,
+        choices=("blocking", "polling"),
+        group="for measurements",
+        for_measurements={"polling": "threads poll when they are idle; by default they sleep"},
+    )
+    ucx_shared_memory: bool = option(
+        False,
+        "let clients of this host and user that ask for it use UCX's shared memory, for comparison",
+        "Else UCX has none.",
+        for_measurements={
+            "yes": 'clients of this host and user that ask for it (``local="ucx"``) use '
+            "UCX's shared memory"
+        },
     )
 
     def __post_init__(self) -> None:
@@ -506,11 +362,6 @@ class ServerOptions:
         """The bytes of values that clients of this host may hold in memory."""
         return _half_of_memory() if self.mapped_limit is None else self.mapped_limit
 
-    @property
-    def has_scratch(self) -> bool:
-        """Whether an option asks for scratch space beside the storage."""
-        return self.scratch is not None or self.scratch_limit is not None
-
     def refuse_source_options(self) -> None:
         """Raise ``ValueError`` if an option is given that only applies to a source."""
         for name in _SOURCE_OPTIONS:
@@ -518,3 +369,6 @@ class ServerOptions:
                 raise ValueError(f"{name}: only an object store or a zarr store has a cache")
         if not self.check:
             raise ValueError("check: only an object store can be asked")
+
+
+ServerOptions.__doc__ = f"{ServerOptions.__doc__}\n{ServerKeywords.__doc__}"
