@@ -6,7 +6,7 @@ that a test can see it fail on a tree with a planted mistake.
 
 import ast
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -33,7 +33,7 @@ FORBIDDEN = {
     "server": {"client", "cluster", "pipeline", "stores", "filesystem", "obspec"},
 }
 
-# Modules of a folder, at the most: one that needs more has two ideas.
+# Modules of a folder, or units of C++, at the most: one that needs more has two ideas.
 MOST_MODULES = 20
 
 # Only zarr_compat imports these: zarr may change them in any release.
@@ -51,9 +51,16 @@ NATIVE_LAYERS = (
     {"protocol", "shared", "files"},
     {"ucx", "local", "storage"},
     {"cache", "client"},
-    {"ucx_client", "local_client", "server"},
+    {"sessions"},
+    {"ucx_client", "local_client", "ucx_server", "local_server"},
+    {"server"},
     {"bindings"},
 )
+# A conversation, at either side, is the same whatever carries it.
+NATIVE_FORBIDDEN = {
+    "client": {"ucx", "local"},
+    "sessions": {"ucx", "local"},
+}
 
 type Import = tuple[Path, int, str]
 
@@ -162,12 +169,13 @@ def _way(graph: Mapping[str, set[str]], begin: str, end: str) -> list[str]:
     return []
 
 
-def crowded(package: Path) -> list[str]:
-    """Return the folders that have too many modules."""
-    folders = {file.parent for file in package.rglob("__init__.py")}
-    counts = {folder: len(list(folder.glob("*.py"))) - 1 for folder in folders}
+def crowded(root: Path) -> list[str]:
+    """Return the folders that have too many modules, or too many units in native/."""
+    counts = Counter(file.parent for file in (root / "ucxstore").rglob("[!_]*.py"))
+    units = {file.with_suffix("") for file in (root / "native").rglob("*.[ch]pp")}
+    counts.update(unit.parent for unit in units)
     return [
-        f"{folder.relative_to(package)}: {count} modules"
+        f"{folder.relative_to(root).as_posix()}: {count} modules"
         for folder, count in sorted(counts.items())
         if count > MOST_MODULES
     ]
@@ -219,7 +227,9 @@ def upward_includes(native: Path) -> list[str]:
                 continue
             if here not in height or match[1] not in height:
                 found.append(f"{inside}:{number}: in no layer of tests/house.py: {line.strip()}")
-            elif height[match[1]] >= height[here]:
+            elif (
+                height[match[1]] >= height[here] or match[1] in NATIVE_FORBIDDEN.get(here, ())
+            ):
                 found.append(f"{inside}:{number}: {here} includes {line.split()[1]}")
     return found
 

@@ -24,7 +24,7 @@ def test_no_folders_import_one_another() -> None:
 
 
 def test_no_folder_is_crowded() -> None:
-    assert house.crowded(PACKAGE) == []
+    assert house.crowded(ROOT) == []
 
 
 def test_one_module_imports_zarrs_private_parts() -> None:
@@ -153,17 +153,29 @@ def test_folders_that_import_one_another_are_found(copy: Path) -> None:
     assert house.circles(copy / "ucxstore") == ["server: peers -> source_thread -> peers"]
 
 
-def test_a_crowded_folder_is_found(copy: Path) -> None:
+@pytest.mark.parametrize(
+    ("folder", "endings"), [("ucxstore/cluster", ["py"]), ("native/cache", ["cpp", "hpp"])]
+)
+def test_a_crowded_folder_is_found(folder: str, endings: list[str], copy: Path) -> None:
+    there = {file.stem for file in (copy / folder).iterdir()} - {"__init__", "__pycache__"}
     for number in range(house.MOST_MODULES):
-        (copy / f"ucxstore/cluster/more{number}.py").touch()
-    count = len(list((copy / "ucxstore/cluster").glob("*.py"))) - 1
-    assert house.crowded(copy / "ucxstore") == [f"cluster: {count} modules"]
+        for ending in endings:
+            (copy / folder / f"more{number}.{ending}").touch()
+    count = len(there) + house.MOST_MODULES
+    assert house.crowded(copy) == [f"{folder}: {count} modules"]
 
 
-def test_an_upward_include_is_found(copy: Path) -> None:
-    line = plant(copy / "native/memory/region.hpp", '#include "server/server.hpp"')
+@pytest.mark.parametrize(
+    ("file", "included"),
+    [
+        ("memory/region.hpp", "server/server.hpp"),
+        ("sessions/session.hpp", "ucx/peer.hpp"),
+    ],
+)
+def test_an_upward_include_is_found(file: str, included: str, copy: Path) -> None:
+    line = plant(copy / "native" / file, f'#include "{included}"')
     assert house.upward_includes(copy / "native") == [
-        f'memory/region.hpp:{line}: memory includes "server/server.hpp"'
+        f'{file}:{line}: {Path(file).parent} includes "{included}"'
     ]
 
 

@@ -15,7 +15,7 @@
 
 namespace ucxstore {
 
-// A session, and its origin (server/places.hpp). What is nobody's has neither, and takes turns as
+// A session, and its origin (sessions/places.hpp). What is nobody's has neither, and takes turns as
 // one more origin.
 struct Whose {
     std::string origin = {};

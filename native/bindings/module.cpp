@@ -82,7 +82,7 @@ class ClientPort : public Port<Client> {
 
     const Connection::Integrity integrity;
 };
-using ServerPort = Port<ServerThread>;
+using ServerPort = Port<UcxThread>;
 
 // The link is closed where there is no memory for an object that would close it.
 nb::object to_object(const std::shared_ptr<Link>& link) {
@@ -149,7 +149,7 @@ void attach_server(ServerPort& port, int fd, const nb::bytes& token, const nb::b
                    const std::string& peer, const BoundsTuple& bounds, const std::string& origin,
                    const KeysTuple& keys) {
     Fd owned(fd);
-    const ServerThread::Keys session_keys = to_keys(keys);
+    const UcxThread::Keys session_keys = to_keys(keys);
     const wire::Token session = to_token(token);
     const std::string remote = to_string(address);
     const Admitted client{peer, to_bounds(bounds), origin};
@@ -276,7 +276,7 @@ class PyServer {
     }
 
     nb::typed<nb::object, ServerPort> open(int thread, int fd, bool shares_memory) {
-        std::shared_ptr<ServerThread> owner;
+        std::shared_ptr<UcxThread> owner;
         std::unique_ptr<Worker> worker;
         {
             const WithoutGil released;

@@ -9,7 +9,6 @@
 
 #include "base/mutex.hpp"
 #include "base/status.hpp"
-#include "ucx/callers.hpp"
 
 namespace ucxstore {
 namespace {
@@ -32,44 +31,6 @@ Service service_of(Storages storages, bool read_only, std::uint64_t most_session
 
 }  // namespace
 
-ServerThread::ServerThread(const Service& service, const Options& options, bool polling, int index)
-    : PeerThread(options, polling, "ucxstore-srv" + std::to_string(index), kServerClosed),
-      service_(service) {
-    progress()->post_and_wait([this] {
-        progress()->set_work([this] {
-            const bool any = !turns_.empty();
-            turns_.run();
-            return any;
-        });
-    });
-}
-
-// Before the members that sessions refer to.
-ServerThread::~ServerThread() { close(1s); }
-
-void ServerThread::attach(std::unique_ptr<Worker> worker, Fd fd, const wire::Token& token,
-                          const std::string& address, const Admitted& client, const Keys& keys) {
-    const Callers callers = callers_of(fd.get(), address);
-    adopt(std::move(worker), std::move(fd), [&](std::unique_ptr<Worker> taken) {
-        taken->gate().open(callers.hosts, callers.user);
-        auto session = std::make_shared<UcxSession>(
-            std::move(taken), service_, progress(), turns_, token, address, client,
-            keys ? std::make_shared<wire::Seals>(*keys) : nullptr);
-        ++service_.counters->sessions;
-        return session;
-    });
-}
-
-void ServerThread::visit(const Visitor& visitor) {
-    visit_peers([&](const std::vector<Peer*>& peers) {
-        std::vector<Yielding*> sessions;
-        for (Peer* const peer : peers) {
-            sessions.push_back(static_cast<UcxSession*>(peer));  // attach() makes no others
-        }
-        visitor(sessions);
-    });
-}
-
 Server::Server(Storages storages, int threads, Ucx ucx, bool read_only, std::uint64_t most_sessions)
     : pid_(getpid()),
       service_(service_of(std::move(storages), read_only, most_sessions)),
@@ -86,7 +47,7 @@ Server::Server(Storages storages, int threads, Ucx ucx, bool read_only, std::uin
     }
 }
 
-std::shared_ptr<ServerThread> Server::thread(int index) {
+std::shared_ptr<UcxThread> Server::thread(int index) {
     const auto place = static_cast<std::size_t>(index);
     const auto known = [&] {
         const std::lock_guard lock(mutex_);
@@ -99,7 +60,7 @@ std::shared_ptr<ServerThread> Server::thread(int index) {
         return thread;
     }
     // Not under the lock: it takes long, and waits for the GIL where UCX must be loaded.
-    auto made = std::make_shared<ServerThread>(service_, ucx_.options, ucx_.polling, index);
+    auto made = std::make_shared<UcxThread>(service_, ucx_.options, ucx_.polling, index);
     const std::lock_guard lock(mutex_);
     if (closed_) {
         throw Error(ErrorKind::connect, kServerClosed);
@@ -125,7 +86,7 @@ Server::~Server() {
 
 void Server::abandon() {
     for (auto& thread : threads_) {
-        new std::shared_ptr<ServerThread>(std::move(thread));
+        new std::shared_ptr<UcxThread>(std::move(thread));
     }
     threads_.clear();
     for (auto& thread : local_threads_) {

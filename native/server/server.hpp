@@ -1,5 +1,4 @@
-// Server: its threads, and the sessions on them. Those for clients that need UCX have a context of
-// their own each.
+// Server: its threads, and the sessions on them.
 #pragma once
 
 #include <chrono>
@@ -8,35 +7,12 @@
 #include <vector>
 
 #include "base/mutex.hpp"
-#include "server/local_thread.hpp"
-#include "server/places.hpp"
-#include "server/ucx_session.hpp"
-#include "server/yielding.hpp"
-#include "ucx/peer_thread.hpp"
+#include "local_server/local_thread.hpp"
+#include "sessions/places.hpp"
+#include "sessions/yielding.hpp"
+#include "ucx_server/ucx_thread.hpp"
 
 namespace ucxstore {
-
-class ServerThread : public PeerThread, public YieldingThread {
-  public:
-    ServerThread(const Service& service, const Options& options, bool polling, int index);
-    ~ServerThread() override;
-
-    // With keys, all of a session's messages are encrypted.
-    using Keys = std::optional<wire::SessionKeys>;
-    // Starts a session; its endpoint exists on return. Throws Error(connect).
-    void attach(std::unique_ptr<Worker> worker, Fd fd, const wire::Token& token,
-                const std::string& address, const Admitted& client, const Keys& keys = {});
-    std::size_t sessions() { return peers(); }
-    // As TaskThread::post().
-    bool post(Task task) { return progress()->post(std::move(task)); }
-
-  private:
-    void visit(const Visitor& visitor) override;
-
-    // Shared, as whoever holds a thread may keep it longer than the Server lives.
-    const Service service_;
-    Turns turns_;  // on the thread
-};
 
 class Server {
   public:
@@ -56,8 +32,8 @@ class Server {
     ~Server();
 
     // Any thread, but not one that holds the GIL: UCX may have to be loaded. Throws Error(connect)
-    // once the server is closed, and what the constructor of a ServerThread throws.
-    std::shared_ptr<ServerThread> thread(int index);
+    // once the server is closed, and what the constructor of a UcxThread throws.
+    std::shared_ptr<UcxThread> thread(int index);
     const std::shared_ptr<LocalThread>& local_thread(int index) const {
         return local_threads_.at(static_cast<std::size_t>(index));
     }
@@ -97,7 +73,7 @@ class Server {
     void abandon();
 
   private:
-    using Threads = std::vector<std::shared_ptr<ServerThread>>;
+    using Threads = std::vector<std::shared_ptr<UcxThread>>;
 
     // Those that are there.
     Threads threads() const;

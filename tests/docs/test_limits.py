@@ -19,7 +19,7 @@ def shown(number: str, is_bytes: bool) -> str:
 
 
 def test_limits_of_an_account() -> None:
-    code = (ROOT / "native/server/account.hpp").read_text()
+    code = (ROOT / "native/sessions/account.hpp").read_text()
     page = (ROOT / "docs/requests.md").read_text()
     rows = _ROW.findall(code)
     assert len(rows) == int(re.findall(r"kHeldKinds = (\d+)", code)[0])

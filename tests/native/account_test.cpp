@@ -1,5 +1,5 @@
 // Accounts of sessions and origins: what is held, its limits, and what counts for memory.
-#include "server/account.hpp"
+#include "sessions/account.hpp"
 
 #include <gtest/gtest.h>
 

@@ -13,8 +13,8 @@
 #include <functional>
 
 #include "local_client/local_client.hpp"
+#include "local_server/local_thread.hpp"
 #include "loopback.hpp"
-#include "server/local_thread.hpp"
 #include "shared/index.hpp"
 #include "shared/sealed.hpp"
 

@@ -1,5 +1,5 @@
 // What a grant opens.
-#include "server/bounds.hpp"
+#include "sessions/bounds.hpp"
 
 #include <gtest/gtest.h>
 

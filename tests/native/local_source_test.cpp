@@ -13,10 +13,10 @@
 #include "cache/cached_source.hpp"
 #include "client/batch.hpp"
 #include "local_client/local_client.hpp"
+#include "local_server/local_thread.hpp"
 #include "loopback.hpp"
 #include "objects.hpp"
 #include "remote_fixture.hpp"
-#include "server/local_thread.hpp"
 
 namespace ucxstore {
 namespace {

@@ -12,9 +12,9 @@
 
 #include "client/batch.hpp"
 #include "local_client/local_client.hpp"
+#include "local_server/local_thread.hpp"
 #include "loopback.hpp"
 #include "protocol/keys.hpp"
-#include "server/local_thread.hpp"
 
 namespace ucxstore {
 namespace {

@@ -51,15 +51,15 @@ std::unique_ptr<Worker> new_worker(const Options& options) {
 
 Loopback::Loopback(const Options& options, bool read_only, std::shared_ptr<Storage> the_storage)
     : storage(the_storage ? std::move(the_storage) : std::make_shared<MemoryStorage>()),
-      server(std::make_unique<ServerThread>(Service{storage, shared_counters, read_only}, options,
-                                            false, 0)),
+      server(std::make_unique<UcxThread>(Service{storage, shared_counters, read_only}, options,
+                                         false, 0)),
       client(std::make_unique<Client>(options, false)) {
     connection = connect();
 }
 
 Loopback::Loopback(std::shared_ptr<CachedSource> remote, const Options& options,
                    std::shared_ptr<Spaces> spaces)
-    : server(std::make_unique<ServerThread>(
+    : server(std::make_unique<UcxThread>(
           Service{Storages(std::move(remote), std::move(spaces)), shared_counters}, options, false,
           0)),
       client(std::make_unique<Client>(options, false)) {
@@ -80,7 +80,7 @@ std::shared_ptr<Connection> Loopback::connect(Client& from, Connection::Integrit
     auto theirs = server->open(-1, SharedMemory::on);
     const std::string address = theirs->address();
     server->attach(std::move(theirs), std::move(pair.one), token, ours->address(), {"client"},
-                   keys ? ServerThread::Keys({keys->receive, keys->send}) : std::nullopt);
+                   keys ? UcxThread::Keys({keys->receive, keys->send}) : std::nullopt);
     auto made = from.attach(std::move(ours), std::move(pair.other), token, address, "server",
                             integrity, keys);
     const auto ping = call_operation(wire::Op::ping, "");

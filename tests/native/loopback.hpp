@@ -48,7 +48,7 @@ class Loopback {
     std::shared_ptr<Storage> storage;  // nullptr where it is a remote one
     const std::shared_ptr<Counters> shared_counters = std::make_shared<Counters>();
     Counters& counters = *shared_counters;
-    std::unique_ptr<ServerThread> server;
+    std::unique_ptr<UcxThread> server;
     std::unique_ptr<Client> client;
     std::shared_ptr<Connection> connection;
 };

@@ -1,5 +1,5 @@
 // What operators ask, and who answers it.
-#include "server/operators.hpp"
+#include "sessions/operators.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
 // The limit of sessions, and who ends for newcomers.
-#include "server/places.hpp"
+#include "sessions/places.hpp"
 
 #include <cstring>
 
 #include "local_client/local_client.hpp"
+#include "local_server/local_thread.hpp"
 #include "loopback.hpp"
-#include "server/local_thread.hpp"
 
 namespace ucxstore {
 namespace {

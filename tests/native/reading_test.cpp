@@ -7,10 +7,10 @@
 #include <span>
 
 #include "base/status.hpp"
-#include "server/pending_get.hpp"
-#include "server/unread_bytes.hpp"
+#include "sessions/pending_get.hpp"
 #include "storage/directory.hpp"
 #include "support.hpp"
+#include "ucx_server/unread_bytes.hpp"
 
 namespace ucxstore {
 namespace {

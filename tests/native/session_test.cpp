@@ -1,5 +1,5 @@
 // A session whose client takes no replies, over a carrier that brings requests all the same.
-#include "server/session.hpp"
+#include "sessions/session.hpp"
 
 #include <gtest/gtest.h>
 

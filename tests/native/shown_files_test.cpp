@@ -16,9 +16,9 @@
 #include "files/mapped_file.hpp"
 #include "local/same_rights.hpp"
 #include "local_client/local_client.hpp"
+#include "local_server/local_thread.hpp"
 #include "loopback.hpp"
 #include "protocol/keys.hpp"
-#include "server/local_thread.hpp"
 #include "storage/directory.hpp"
 
 namespace ucxstore {

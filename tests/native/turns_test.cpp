@@ -1,5 +1,5 @@
 // Whose turn it is, on a thread with several sessions.
-#include "server/turns.hpp"
+#include "sessions/turns.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Walks over many keys: in steps, in bounded memory, stopped in between.
-#include "server/walk.hpp"
+#include "sessions/walk.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "base/status.hpp"
-#include "server/walkers.hpp"
+#include "sessions/walkers.hpp"
 #include "storage/directory.hpp"
 #include "storage/memory.hpp"
 #include "support.hpp"

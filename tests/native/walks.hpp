@@ -6,7 +6,7 @@
 #include <utility>
 #include <variant>
 
-#include "server/walk.hpp"
+#include "sessions/walk.hpp"
 
 namespace ucxstore::test {
 

@@ -30,7 +30,7 @@ _STACK_DEPTH = 40
 # The native core's code that allocates memory for a value, or maps its file; or that asks for that
 # last, so that compilers leave the frame of the storage out. Values of a few bytes are metadata; to
 # look up their stacks would take longer than all the rest.
-_STORAGES = ("native/storage/", "native/cache/", "native/server/arriving_value")
+_STORAGES = ("native/storage/", "native/cache/", "native/sessions/arriving_value")
 _SMALL_VALUE = 4096
 
 # Its code that maps memory which the processes of a host share: where a server keeps values, what

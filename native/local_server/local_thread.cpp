@@ -1,0 +1,146 @@
+#include "local_server/local_thread.hpp"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/status.hpp"
+
+namespace ucxstore {
+
+LocalThread::LocalThread(const Service& service, int index)
+    : service_(service),
+      thread_(std::make_shared<EventThread>(driver_, "ucxstore-loc" + std::to_string(index))) {
+    watch_recycler(*thread_);
+    if (const auto& shelf = service_.storages.shelf) {
+        thread_->post(
+            [this, shelf] { thread_->watch(shelf->timer(), [shelf] { shelf->trim(); }); });
+        drops_ = shelf->watch_drops([this, weak = std::weak_ptr(thread_)](std::uint32_t number) {
+            if (const auto thread = weak.lock()) {
+                thread->post([this, number] {
+                    for (const auto& session : sessions_) {
+                        session->drop_arena(local::kMainShelf, number);
+                    }
+                });
+            }
+        });
+    }
+}
+
+void LocalThread::attach(Fd socket, const wire::Token& token, const Admitted& client,
+                         std::string_view answer) {
+    thread_->call(
+        [&] {
+            if (ended_) {
+                throw Error(ErrorKind::connect, kServerClosed);
+            }
+            // The session calls it only while it is there.
+            auto* const place = new LocalSession*(nullptr);
+            std::shared_ptr<LocalSession*> self(place);
+            if (!life_) {
+                life_.emplace();
+            }
+            const int fd = socket.get();
+            auto session = std::make_shared<LocalSession>(thread_, turns_, life_->descriptor(),
+                                                          std::move(socket), service_, token,
+                                                          client, [this, self] { look(*self); });
+            if (!session->record().account()->has_room(Held::descriptors, 1)) {
+                throw Error(ErrorKind::connect,
+                            "descriptors that its origin has passed are still to be closed");
+            }
+            static_cast<void>(send(fd, answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL));
+            session->set_on_doom([this] { deadline_ = TimePoint::min(); });
+            *self = session.get();
+            sessions_.push_back(std::move(session));
+            look(*self);  // a grant has an end, whether its client ever says something or not
+            ++service_.counters->sessions;
+            return true;
+        },
+        kServerClosed);
+}
+
+std::size_t LocalThread::sessions() {
+    std::size_t count = 0;
+    thread_->post_and_wait([&] { count = sessions_.size(); });
+    return count;
+}
+
+bool LocalThread::busy() {
+    bool busy = false;
+    thread_->post_and_wait([&] {
+        busy = std::ranges::any_of(sessions_, [](const auto& session) { return session->busy(); });
+    });
+    return busy;
+}
+
+void LocalThread::leave() {
+    thread_->post_and_wait([&] {
+        for (const auto& session : sessions_) {
+            if (!session->closed()) {
+                session->leave();
+            }
+        }
+    });
+}
+
+void LocalThread::visit(const Visitor& visitor) {
+    thread_->post_and_wait([&] {
+        std::vector<Yielding*> open;
+        for (const auto& session : sessions_) {
+            if (!session->closed()) {
+                open.push_back(session.get());
+            }
+        }
+        visitor(open);
+        deadline_ = Clock::now();
+    });
+}
+
+void LocalThread::look(LocalSession* session) {
+    const TimePoint due = tick_of(*session, Clock::now());
+    deadline_ = session->closed() ? TimePoint::min() : std::min(deadline_, due);
+}
+
+TimePoint LocalThread::tick_of(LocalSession& session, TimePoint now) noexcept {
+    try {
+        return session.tick(now);
+    } catch (const std::exception&) {  // for want of memory
+        session.lose();
+        return now;
+    }
+}
+
+void LocalThread::lose_all() noexcept {
+    for (const auto& session : sessions_) {
+        session->lose();
+    }
+    deadline_ = TimePoint::min();
+}
+
+void LocalThread::tick(TimePoint now) {
+    turns_.run();
+    if (now < deadline_) {
+        return;
+    }
+    deadline_ = TimePoint::max();
+    for (const auto& session : sessions_) {
+        deadline_ = std::min(deadline_, tick_of(*session, now));
+    }
+    std::erase_if(sessions_, [](const auto& session) { return session->closed(); });
+}
+
+void LocalThread::close() {
+    drops_.reset();
+    thread_->post_and_wait([&] {
+        ended_ = true;
+        for (const auto& session : sessions_) {
+            session->close();
+        }
+        sessions_.clear();
+        life_.reset();
+    });
+    thread_->stop();
+}
+
+}  // namespace ucxstore

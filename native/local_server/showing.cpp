@@ -1,0 +1,74 @@
+#include "local_server/showing.hpp"
+
+#include <utility>
+
+#include "base/status.hpp"
+
+namespace ucxstore {
+namespace {
+
+using local::copy_of;
+using local::Kind;
+using local::raw;
+
+local::OutMessage with_descriptor(Kind kind, Fd descriptor, std::string header) {
+    local::OutMessage message{.kind = kind, .header = std::move(header)};
+    message.descriptors.push_back(std::move(descriptor));
+    return message;
+}
+
+}  // namespace
+
+Showing::Showing(std::shared_ptr<shared::Shelf> shelf, int life, std::shared_ptr<const void> keeps,
+                 std::shared_ptr<shared::Holder> holder, std::shared_ptr<SeenByClient> seen_by,
+                 std::uint64_t number, std::string space)
+    : shelf_(std::move(shelf)),
+      life_(life),
+      keeps_(std::move(keeps)),
+      holder_(std::move(holder)),
+      seen_by_(std::move(seen_by)),
+      number_(number),
+      space_(std::move(space)) {}
+
+Showing::~Showing() {
+    if (pins_ != nullptr) {
+        pins_->end();
+        seen_by_->drop(pins_.get());
+        shelf_->sweep_soon();  // its reader has gone, mostly
+    }
+}
+
+bool Showing::pinned() const { return pins_ != nullptr && shelf_->pins_any(*pins_); }
+
+bool Showing::show(const Region& value, std::vector<local::OutMessage>& messages) {
+    const auto number = shelf_->arena_with(value);
+    if (!number) {
+        return false;
+    }
+    if (pins_ == nullptr) {
+        auto pins = shelf_->add_reader(keeps_, holder_);
+        auto [table, lifeline] = pins->take_descriptors();
+        messages.push_back(
+            with_descriptor(Kind::pins, copy_of(life_), raw(local::ShelfHeader{number_}) + space_));
+        messages.back().descriptors.push_back(std::move(table));
+        messages.back().descriptors.push_back(std::move(lifeline));
+        messages.back().descriptors.push_back(shelf_->board());
+        seen_by_->add(pins);
+        pins_ = std::move(pins);
+    }
+    if (generation_ != shelf_->generation()) {
+        auto [descriptor, generation] = shelf_->index();
+        messages.push_back(
+            with_descriptor(Kind::index, std::move(descriptor), raw(local::ShelfHeader{number_})));
+        generation_ = generation;
+    }
+    if (!arenas_.contains(*number)) {
+        auto [descriptor, bytes] = shelf_->arena(*number);  // it is there, as the value is
+        messages.push_back(with_descriptor(Kind::arena, std::move(descriptor),
+                                           raw(local::ArenaHeader{*number, number_, bytes})));
+        arenas_.insert(*number);
+    }
+    return true;
+}
+
+}  // namespace ucxstore

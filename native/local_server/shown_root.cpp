@@ -1,0 +1,30 @@
+#include "local_server/shown_root.hpp"
+
+#include <utility>
+
+#include "base/status.hpp"
+#include "local/same_rights.hpp"
+
+namespace ucxstore {
+
+std::unique_ptr<ShownRoot> ShownRoot::make(const Storages& storages, int life, int socket,
+                                           std::shared_ptr<SeenByClient> seen_by) {
+    if (storages.root < 0 || !local::has_our_rights(socket)) {
+        return nullptr;
+    }
+    try {
+        return std::unique_ptr<ShownRoot>(new ShownRoot(storages, life, std::move(seen_by)));
+    } catch (const Error&) {  // for want of memory or descriptors
+        return nullptr;
+    }
+}
+
+ShownRoot::ShownRoot(const Storages& storages, int life, std::shared_ptr<SeenByClient> seen_by)
+    : seen_by_(std::move(seen_by)), page_(storages.readers->add()) {
+    message_.descriptors.push_back(local::copy_of(life));
+    message_.descriptors.push_back(page_->take_descriptor());
+    message_.descriptors.push_back(local::copy_of(storages.root));
+    seen_by_->add(page_);
+}
+
+}  // namespace ucxstore

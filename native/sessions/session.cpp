@@ -1,0 +1,554 @@
+#include "sessions/session.hpp"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+#include <variant>
+
+#include "base/status.hpp"
+#include "protocol/keys.hpp"
+#include "sessions/answer.hpp"
+
+namespace ucxstore {
+namespace {
+
+using wire::Status;
+
+// After this long without progress on what is in flight to or from a client, its session ends.
+constexpr auto kStallTimeout = std::chrono::seconds(60);
+
+// So long after the end of its grant, a client is still told so. Then its session ends, and what is
+// still under way.
+constexpr auto kAfterGrant = std::chrono::seconds(10);
+
+// A clock that was set may bring the end of a grant nearer.
+constexpr auto kGrantLooks = std::chrono::minutes(1);
+
+// How often a client is told of its requests that wait for the source, and of how many: less than
+// any time-out that a client has, and few enough messages.
+constexpr auto kTellEvery = std::chrono::milliseconds(250);
+constexpr std::size_t kMostTold = 4096;
+
+// How often it is looked for room that other sessions of the origin have given back.
+constexpr auto kTryEvery = std::chrono::milliseconds(100);
+
+// What is no reply goes under this id, which no request has.
+constexpr ItemId kNoRequest{0, 0};
+
+ItemId id_of(const wire::RequestHeader& header) { return {header.request, header.first}; }
+
+// How long the reply to a call can be, about. A key takes at least a byte of the request, and eight
+// of the reply.
+std::uint64_t longest_reply(const wire::RequestHeader& header, std::size_t body_bytes) {
+    const std::uint64_t payload =
+        header.op == wire::Op::list ? wire::kPageBytes
+        : header.op == wire::Op::stat
+            ? sizeof(std::uint64_t) * std::min<std::uint64_t>(header.count, body_bytes)
+            : 0;
+    return std::min<std::uint64_t>(payload, wire::kPageBytes) + wire::kMaxErrorBytes;
+}
+
+RequestKind kind_of(wire::Op op) {
+    switch (op) {
+        case wire::Op::stat:
+            return RequestKind::stat;
+        case wire::Op::list:
+        case wire::Op::measure:
+            return RequestKind::list;
+        case wire::Op::remove:
+        case wire::Op::remove_prefix:
+            return RequestKind::remove;
+        default:
+            return RequestKind::other;
+    }
+}
+
+}  // namespace
+
+Session::Session(const Service& service, std::weak_ptr<TaskThread> thread, const wire::Token& token,
+                 std::shared_ptr<ClientRecord> client, std::shared_ptr<Sending> sending,
+                 Receiver& receiver, Turns::Seat& seat)
+    : service_(service),
+      token_(token),
+      client_(std::move(client)),
+      sending_(std::move(sending)),
+      awaiting_(std::make_shared<Awaiting>(
+          service_.storages.source, std::move(thread), client_, sending_, service_.walkers,
+          service_.readers,
+          [this](std::optional<PendingGet> get, Outcome<Awaiting::Value> outcome) {
+              fetched(std::move(get), std::move(outcome));
+          },
+          [this] { work(); })),
+      arriving_(std::make_shared<Arriving>(receiver, service_.storages, service_.read_only, client_,
+                                           sending_, awaiting_)),
+      seat_(seat),
+      account_(*client_->account()) {
+    sending_->set_on_sent([this] { work(); });
+    sending_->set_load([this](PendingGet get) { awaiting_->load(std::move(get)); });
+    if (service_.storages.source != nullptr) {
+        sending_->set_reads_through();
+    }
+}
+
+void Session::close() {
+    client_->close();
+    requests_.clear();
+    gets_.clear();
+    awaiting_->close();
+    arriving_->close();
+    sending_->close();  // last: over UCX it ends the transfers of the others, too
+}
+
+void Session::leave() {
+    try {
+        sending_->reply(kNoRequest, Status::leaving);
+    } catch (const std::exception&) {  // for want of memory: the client sees the end when it comes
+    }
+}
+
+Session::Look Session::look(TimePoint now) {
+    // What arrives must arrive, and what is sent be taken: other messages excuse neither.
+    const auto stands = sending_->stands_still();
+    const TimePoint stalls = std::min(
+        stands ? *stands + kStallTimeout : TimePoint::max(),
+        arriving_->awaits_client() ? arriving_->last_came() + kStallTimeout : TimePoint::max());
+    const TimePoint yields = arriving_->yields_at(now);
+    const auto granted = client_->bounds().left(kAfterGrant);
+    if (granted == Bounds::WallClock::duration::zero()) {
+        client_->report(log::info, log::Kind::lost, "its grant has expired");
+        return {true, TimePoint::max()};
+    }
+    if (!client_->doomed() && !sending_->failed() && now <= std::min(stalls, yields)) {
+        TimePoint next = std::min({stalls, yields, tell_of_waiting(now)});
+        if (awaits_account()) {
+            if (try_at_ <= now) {
+                try_at_ = now + kTryEvery;
+                seat_.want();
+            }
+            next = std::min(next, try_at_);
+        }
+        if (granted) {
+            const auto soon = std::chrono::ceil<Clock::duration>(*granted);
+            next = std::min(next, now + std::min<Clock::duration>(soon, kGrantLooks));
+        }
+        return {false, next};
+    }
+    if (client_->kicked()) {
+        client_->report(log::warning, log::Kind::kicked);
+        return {true, TimePoint::max()};
+    }
+    // A client that has all it asked for may be gone by the time UCX says that it cannot be
+    // reached.
+    if (busy() || sending_->broke_off() || arriving_->broke_off()) {
+        ++service_.counters->sessions_lost;
+        const bool stalled = !client_->doomed() && !sending_->failed();
+        client_->report(log::warning, log::Kind::lost,
+                        !stalled        ? "it is gone"
+                        : now <= stalls ? "it sends too little, and others wait for its room"
+                                        : "nothing has moved for 60 s");
+    } else {
+        client_->report(log::info, log::Kind::closed);
+    }
+    return {true, TimePoint::max()};
+}
+
+std::uint64_t Session::moves() const {
+    const auto& source = service_.storages.source;
+    return (source == nullptr ? 0 : source->calls().answered()) + arriving_->room_moved();
+}
+
+TimePoint Session::tell_of_waiting(TimePoint now) {
+    if (!awaits_others()) {
+        return tell_at_ = TimePoint::max();
+    }
+    const std::uint64_t moves = this->moves();
+    if (tell_at_ == TimePoint::max()) {
+        moves_told_ = moves;
+        return tell_at_ = now + kTellEvery;
+    }
+    if (now < tell_at_) {
+        return tell_at_;
+    }
+    tell_at_ = now + kTellEvery;
+    // A client that does not read is told nothing more.
+    if (std::exchange(moves_told_, moves) == moves || !sending_->has_room()) {
+        return tell_at_;
+    }
+    std::set<std::uint64_t> requests;
+    awaiting_->requests(requests);
+    arriving_->waiting_requests(requests);
+    for (const PendingGet& get : gets_) {
+        requests.insert(get.id().request);
+    }
+    for (const Waiting& one : requests_) {
+        requests.insert(one.header.request);
+    }
+    std::size_t told = 0;
+    for (const std::uint64_t request : requests) {
+        if (++told > kMostTold) {
+            break;
+        }
+        sending_->reply({request, 0}, Status::going_on);
+    }
+    return tell_at_;
+}
+
+bool Session::busy() const {
+    return awaits_client() || awaiting_->busy() || arriving_->awaits_room() ||
+           sending_->values() + gets_.size() + requests_.size() > 0;
+}
+
+void Session::on_request(const wire::RequestHeader& header, std::span<const std::byte> body) {
+    if (header.op == wire::Op::abandon) {
+        return abandon(header.request);
+    }
+    if (requests_.empty() && !seat_.is_over() && begin(header, body, client_->last_moved())) {
+        return;
+    }
+    auto hold = account_.hold(Held::request_bytes, sizeof(Waiting) + body.size());
+    if (!hold) {
+        return refuse_for_now(header, body.size());
+    }
+    requests_.push_back({header,
+                         {reinterpret_cast<const char*>(body.data()), body.size()},
+                         std::move(*hold),
+                         client_->last_moved()});
+    if (seat_.is_over()) {
+        seat_.want();
+    }
+}
+
+// One that comes where there is no room to keep it, as UCX brings requests unasked.
+void Session::refuse_for_now(const wire::RequestHeader& header, std::size_t body_bytes) {
+    check_taken();
+    // A get has a reply for each item, which takes a byte at least.
+    const std::uint64_t replies =
+        header.op == wire::Op::get ? std::min<std::uint64_t>(header.count, body_bytes) : 1;
+    for (std::uint32_t i = 0; i < replies; ++i) {
+        sending_->reply({header.request, header.first + i}, Status::busy);
+    }
+}
+
+bool Session::begin(const wire::RequestHeader& header, std::span<const std::byte> body,
+                    TimePoint came) {
+    if (header.op == wire::Op::get) {
+        return on_get(header, body, came);
+    }
+    if (sending_->is_full()) {
+        return false;
+    }
+    switch (header.op) {
+        case wire::Op::ping:
+            on_ping(header);
+            return true;
+        case wire::Op::stats:
+            on_stats(header);
+            return true;
+        case wire::Op::operate:
+            return on_operate(header, body);
+        case wire::Op::begin_space:
+        case wire::Op::renew_space:
+        case wire::Op::end_space:
+            on_space(header, body);
+            return true;
+        default:
+            return on_other(header, body);
+    }
+}
+
+// True if one was begun, or refused.
+bool Session::begin_waiting() {
+    if (requests_.empty()) {
+        return false;
+    }
+    Waiting& next = requests_.front();
+    bool begun = true;
+    guard([&] { begun = begin(next.header, std::as_bytes(std::span(next.body)), next.came); });
+    if (begun && !requests_.empty()) {
+        requests_.pop_front();
+    }
+    return begun;
+}
+
+void Session::work() {
+    if (working_) {
+        return;  // inside of something that ended at once; the loop below goes on
+    }
+    struct Working {
+        explicit Working(bool& flag) : flag(flag) { flag = true; }
+        ~Working() { flag = false; }
+        bool& flag;
+    } working(working_);
+    do {
+        pump();
+    } while (!client_->closed() && !client_->doomed() && !seat_.is_over() && begin_waiting());
+    if ((!requests_.empty() && seat_.is_over()) || (paused_ && reads())) {
+        paused_ = false;
+        seat_.want();
+    }
+}
+
+void Session::on_ping(const wire::RequestHeader& header) {
+    sending_->reply(id_of(header), Status::ok);
+}
+
+// They tell of all clients, and of scratch spaces.
+void Session::on_stats(const wire::RequestHeader& header) {
+    if (auto fault = client_->bounds().stats_fault()) {
+        return sending_->reply(id_of(header), Status::denied, "(the server's counters) " + *fault);
+    }
+    sending_->tell(id_of(header), service_.stats(client_->id()));
+}
+
+bool Session::on_operate(const wire::RequestHeader& header, std::span<const std::byte> body) {
+    auto call_hold = account_.hold(Held::calls, 1);
+    auto reply_hold = account_.hold(Held::reply_bytes, wire::kPageBytes);
+    if (!call_hold || !reply_hold) {
+        return false;
+    }
+    wire::Reader reader(body);
+    std::string text = reader.string();
+    if (auto fault = client_->bounds().operate_fault()) {
+        sending_->reply(id_of(header), Status::denied, "(to operate the server) " + *fault);
+    } else if (text.size() > Operators::kMostBytes) {
+        sending_->reply(id_of(header), Status::invalid_key,
+                        "(a request of an operator) is longer than " +
+                            std::to_string(Operators::kMostBytes) + " bytes");
+    } else {
+        awaiting_->operate(id_of(header), *service_.operators,
+                           {std::move(text), client_->id(), client_->peer()},
+                           {std::move(*call_hold), std::move(*reply_hold)});
+    }
+    return true;
+}
+
+bool Session::on_get(const wire::RequestHeader& header, std::span<const std::byte> body,
+                     TimePoint came) {
+    // Whoever has none waiting may have these.
+    const std::uint64_t bytes = header.count * sizeof(PendingGet) + body.size();
+    if (!gets_.empty() && (!account_.has_room(Held::gets, header.count) ||
+                           !account_.has_room(Held::get_bytes, bytes))) {
+        return false;
+    }
+    wire::Reader reader(body);
+    for (std::uint32_t i = 0; i < header.count; ++i) {
+        PendingGet get(ItemId{header.request, header.first + i}, reader.get_item(),
+                       (header.flags & wire::kSendBytes) != 0, came);
+        get.set_line(sending_->log().begin({.request = header.request,
+                                            .kind = RequestKind::get,
+                                            .key = get.key(),
+                                            .begun = came}));
+        get.charge(account_);
+        gets_.push_back(std::move(get));
+    }
+    work();
+    return true;
+}
+
+bool Session::on_value(const wire::ValueHeader& header, const std::string& key,
+                       const ArrivingValue::Bytes& bytes) {
+    check_taken();
+    return arriving_->receive(header, key, bytes);
+}
+
+void Session::on_altered(const wire::RequestHeader& header) {
+    sending_->reply(id_of(header), Status::altered);
+}
+
+void Session::refuse(const char* why) {
+    client_->report(log::warning, log::Kind::refused, why);
+    ++service_.counters->messages_refused;
+    client_->doom();
+}
+
+void Session::on_file(const wire::ValueHeader& header, const std::string& key, Fd&& file) {
+    check_taken();
+    arriving_->receive_file(header, key, std::move(file));
+}
+
+// What carries values may bring more of them than is read. Who heeds wire::kMaxUnanswered never
+// gets there.
+void Session::check_taken() const {
+    if (account_.held(Held::reply_bytes) > 2 * account_.limit(Held::reply_bytes).of_session) {
+        throw Error(ErrorKind::protocol, "it sends on, and takes no replies");
+    }
+}
+
+void Session::pump() {
+    while (!client_->closed() && sending_->has_room()) {
+        if (sending_->values() + gets_.size() > 0 && seat_.is_over()) {
+            seat_.want();
+            break;
+        }
+        const Sending::Sent sent = sending_->send_next();
+        if (sent == Sending::Sent::some) {
+            continue;
+        }
+        if (sent == Sending::Sent::no_room || gets_.empty() || awaiting_->fetches_enough()) {
+            break;
+        }
+        PendingGet next = std::move(gets_.front());
+        gets_.pop_front();
+        open(std::move(next));
+    }
+    client_->note_waiting(gets_.size() + sending_->values());
+}
+
+// Sends the value if it is at hand, else fetches it.
+void Session::open(PendingGet get) {
+    if (!get.was_fetched()) {
+        client_->count_get();
+    }
+    const ItemId id = get.id();
+    const Timed timed = get.timed();
+    if (auto fault = wire::key_fault(get.key())) {
+        sending_->reply(id, Status::invalid_key, std::move(*fault), timed);
+        return;
+    }
+    if (auto fault = client_->bounds().read_fault(get.key())) {
+        sending_->reply(id, Status::denied, std::move(*fault), timed);
+        return;
+    }
+    try {
+        const auto storage = service_.storages.storage_of(get.key());
+        auto value = storage ? storage->find(get.key())
+                             : service_.storages.source->find(get.key(), get.selection());
+        if (value == nullptr && storage == nullptr) {
+            awaiting_->fetch(std::move(get));
+        } else {
+            send(std::move(get), std::move(value), false);
+        }
+    } catch (const std::exception& error) {
+        sending_->fail(id, error, timed);
+    }
+}
+
+void Session::send(PendingGet get, std::shared_ptr<const Region> value, bool fetched) {
+    const auto refusal = get.open(std::move(value));
+    if (!refusal) {
+        if (!sending_->show(get)) {
+            if (fetched) {
+                get.charge_value(account_);
+            }
+            sending_->add(std::move(get));
+        }
+        return;
+    }
+    if (refusal->status == Status::missing) {
+        client_->count_missing();
+    }
+    sending_->refuse(get.id(), *refusal, get.timed());
+}
+
+void Session::fetched(std::optional<PendingGet> get, Outcome<Awaiting::Value> outcome) {
+    auto fault = get ? client_->bounds().read_fault(get->key()) : Bounds::Fault();
+    if (fault) {
+        sending_->reply(get->id(), Status::denied, std::move(*fault), get->timed());
+    } else if (get && outcome.value != nullptr && !outcome.value->pieced() &&
+               !awaiting_->may_keep(outcome.value->size())) {
+        get->note_fetched();
+        gets_.push_front(std::move(*get));
+    } else if (get && outcome.failure.empty()) {
+        send(std::move(*get), std::move(outcome.value), true);
+    } else if (get) {
+        sending_->reply(get->id(), Status::storage, std::move(outcome.failure), get->timed());
+    }
+    work();
+}
+
+void Session::abandon(std::uint64_t request) {
+    if (!sending_->has_failed(request)) {
+        client_->count_abandoned();
+    }
+    std::erase_if(requests_, [&](const Waiting& one) { return one.header.request == request; });
+    std::erase_if(gets_, [&](const PendingGet& one) { return one.id().request == request; });
+    sending_->abandon(request);
+    awaiting_->abandon(request);
+    arriving_->abandon(request);
+}
+
+// Begins, renews or ends a scratch space, for its owner.
+void Session::on_space(const wire::RequestHeader& header, std::span<const std::byte> body) {
+    const SpaceRequest request = read_space_request(header.op, body);
+    const ItemId id = id_of(header);
+    sending_->time(id, RequestKind::other);
+    if (!wire::is_space_name(request.name)) {
+        sending_->reply(id, Status::invalid_key, "is not the name of a scratch space");
+        return;
+    }
+    const std::string folder = std::string(wire::kScratchFolder) + request.name + "/";
+    if (auto fault = client_->bounds().write_fault(folder)) {
+        sending_->reply(id, Status::denied, "(a scratch space) " + *fault);
+        return;
+    }
+    try {
+        Spaces& spaces = service_.storages.offered_spaces();
+        if (header.op == wire::Op::end_space) {
+            spaces.end(request.name, awaiting_->reply_when_called(id));
+            return;
+        }
+        if (header.op == wire::Op::begin_space) {
+            auto hold = account_.hold(Held::spaces, 1);
+            if (!hold) {
+                throw Error(ErrorKind::storage,
+                            "no room for another scratch space: this client has begun " +
+                                std::to_string(account_.held(Held::spaces)) +
+                                ", or all clients of its origin have begun as many as they may");
+            }
+            spaces.begin(request.name, request.quota, request.timeout, Spaces::Clock::now(),
+                         {.session = client_, .share = std::make_shared<Hold>(std::move(*hold))});
+        } else {
+            spaces.renew(request.name, Spaces::Clock::now(), client_);
+        }
+        sending_->reply(id, Status::ok);
+    } catch (const std::exception& error) {
+        sending_->fail(id, error);
+    }
+}
+
+// Requests that are calls to a storage or to the source. Only few keys are looked at here: the rest
+// may take long, and is for other threads.
+bool Session::on_other(const wire::RequestHeader& header, std::span<const std::byte> body) {
+    auto call_hold = account_.hold(Held::calls, 1);
+    auto reply_hold = account_.hold(Held::reply_bytes, longest_reply(header, body.size()));
+    if (!call_hold || !reply_hold) {
+        return false;
+    }
+    CallRoom room{std::move(*call_hold), std::move(*reply_hold)};
+    std::uint32_t line = 0;
+    if (RequestLog::is_on()) {
+        const std::string first =  // a key or a prefix, in all of them
+            body.empty() ? std::string() : wire::Reader(body).string();
+        line = sending_->log().begin({.request = header.request,
+                                      .kind = kind_of(header.op),
+                                      .key = first,
+                                      .keys = header.count});
+    }
+    sending_->time(id_of(header), kind_of(header.op), line);
+    std::variant<StorageCall, Answer> read =
+        read_call(service_.read_only, client_->bounds(), header, body);
+    if (auto* call = std::get_if<StorageCall>(&read)) {
+        std::shared_ptr<Storage> storage;
+        try {
+            storage = service_.storages.storage_of(key_or_prefix_of(*call));
+        } catch (const Error& error) {
+            sending_->fail(id_of(header), error);
+            return true;
+        }
+        if (storage == nullptr) {
+            awaiting_->call(id_of(header), std::move(*call), std::move(room));
+            return true;
+        }
+        if (!concerns_few_keys(*call) || (changes(*call) && storage->removing_waits())) {
+            awaiting_->walk(id_of(header), std::move(storage), std::move(*call), std::move(room));
+            return true;
+        }
+        read = answer_at_once(std::move(storage), std::move(*call));
+    }
+    auto& answer = std::get<Answer>(read);
+    room = {};
+    sending_->reply(id_of(header), answer.status, std::move(answer.payload));
+    return true;
+}
+
+}  // namespace ucxstore

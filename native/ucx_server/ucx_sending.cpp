@@ -1,0 +1,115 @@
+#include "ucx_server/ucx_sending.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "memory/crc32c.hpp"
+#include "protocol/sums.hpp"
+#include "ucx/request.hpp"
+#include "ucx_server/unread_bytes.hpp"
+
+namespace ucxstore {
+
+class UcxSending::InFlight : public Request {
+  public:
+    InFlight(std::shared_ptr<UcxSending> sending, Message message)
+        : sending_(std::move(sending)), message_(std::move(message)), amount_(message_.amount()) {
+        if (message_.reading != nullptr) {
+            filled = message_.header.length;
+            unread_.emplace(message_.value, std::move(message_.pieces));
+            return;
+        }
+        pieces = std::move(message_.pieces);
+        if (pieces.empty() && !message_.payload.empty()) {
+            pieces.push_back({message_.payload.data(), message_.payload.size()});
+        }
+    }
+
+    void fill(std::uint64_t offset, std::span<std::byte> target) noexcept override {
+        std::exception_ptr& failure = message_.reading->failure;
+        if (!failure) {
+            try {
+                unread_->read(offset, target);
+                return;
+            } catch (const std::exception&) {
+                failure = std::current_exception();
+            }
+        }
+        std::ranges::fill(target, std::byte{0});
+    }
+    void completed(ucs_status_t status) override {
+        sending_->sent(amount_, status == UCS_OK, message_.reading);
+    }
+
+  private:
+    const std::shared_ptr<UcxSending> sending_;
+    Message message_;
+    const Amount amount_;
+    std::optional<UnreadBytes> unread_;
+};
+
+void UcxSending::connect(const std::string& address) {
+    endpoint_ = std::make_unique<Endpoint>(worker_, address);
+}
+
+bool UcxSending::catch_up() {
+    // A client that sends without an end leaves others a turn.
+    constexpr int kMostRounds = 1000;
+    int round = 0;
+    while (round < kMostRounds && worker_.progress()) {
+        ++round;
+    }
+    return round < kMostRounds;
+}
+
+void UcxSending::end() {
+    if (endpoint_ != nullptr) {
+        endpoint_->close();
+    }
+}
+
+bool UcxSending::send(Message message) {
+    const ucp_ep_h endpoint = endpoint_ == nullptr ? nullptr : endpoint_->get();
+    if (endpoint == nullptr) {
+        return false;
+    }
+    // Apart from the request, which UCX may end before it returns.
+    std::string header(reinterpret_cast<const char*>(&message.header), sizeof(message.header));
+    if (checked_) {
+        wire::append_sums(header, data_sum(message));
+    }
+    const std::uint64_t bytes = message.header.length;
+    auto request = std::make_unique<InFlight>(shared_from_this(), std::move(message));
+    if (seals_ != nullptr) {
+        const std::uint64_t number = seals_->out.seal_header(wire::Message::reply, header, bytes);
+        request->sealed = bytes == 0 ? nullptr : seals_->out.data(number, bytes);
+    }
+    Request::send(std::move(request), worker_, endpoint, wire::Message::reply, header.data(),
+                  header.size());
+    return true;
+}
+
+// Of what lies in a value's own memory, the sums of whole blocks are kept with the value.
+std::uint32_t UcxSending::data_sum(const Message& message) {
+    if (message.pieces.empty()) {
+        return crc32c(std::as_bytes(std::span(message.payload)));
+    }
+    if (message.was_read || message.value->pieced()) {
+        return crc32c(message.pieces);
+    }
+    std::uint32_t sum = 0;
+    for (const ucp_dt_iov_t& piece : message.pieces) {
+        const auto* const begin = static_cast<const std::byte*>(piece.buffer);
+        const auto offset = static_cast<std::uint64_t>(begin - message.value->data());
+        sum = piece.length < KeptSums::kBlock
+                  ? crc32c({begin, piece.length}, sum)
+                  : join_crc32c(sum, message.value->checksum(offset, piece.length), piece.length);
+    }
+    return sum;
+}
+
+}  // namespace ucxstore

@@ -1,0 +1,287 @@
+#include "ucx_server/ucx_session.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/ensure.hpp"
+#include "base/status.hpp"
+#include "memory/crc32c.hpp"
+#include "protocol/keys.hpp"
+#include "threads/trimming.hpp"
+#include "ucx/request.hpp"
+
+namespace ucxstore {
+namespace {
+
+// How long UCX may take to let go of memory once the endpoint was closed by force.
+constexpr auto kReleaseTimeout = std::chrono::seconds(5);
+
+// How long a client may take to send its first ping: it does so at once. Until then its session
+// holds a worker, with its descriptors and shared memory.
+constexpr auto kMeetTimeout = std::chrono::seconds(20);
+
+// The largest request, where it is sealed.
+constexpr std::size_t kMostSealedRequest = wire::sealed_bytes(wire::kMaxRequestBytes);
+
+}  // namespace
+
+class UcxSession::UcxReceiver::Segment : public Request {
+  public:
+    explicit Segment(std::unique_ptr<Sink> sink) : sink_(std::move(sink)) {}
+    void take(std::uint64_t offset, std::span<const std::byte> bytes) noexcept override {
+        sink_->take(offset, bytes);
+    }
+    void completed(ucs_status_t status) override {
+        using End = Sink::End;
+        sink_->done(status == UCS_ERR_NO_MEMORY ? End::no_memory
+                    : status != UCS_OK          ? End::broken_off
+                    : forged()                  ? End::forged
+                                                : End::arrived);
+    }
+
+  private:
+    const std::unique_ptr<Sink> sink_;
+};
+
+void UcxSession::UcxReceiver::receive(Parcel parcel, std::unique_ptr<Sink> sink,
+                                      std::uint64_t length, Write write) {
+    std::byte* const memory = sink->memory();
+    auto segment = std::make_unique<Segment>(std::move(sink));
+    if (const auto found = sealed_.find(parcel); found != sealed_.end()) {
+        segment->opened = seals_->in.data(found->second);
+        sealed_.erase(found);
+    }
+    segment->write = write;
+    if (memory != nullptr) {
+        segment->pieces.push_back({memory, length});
+    } else {
+        segment->taken = length;
+    }
+    Request::receive(std::move(segment), worker_, parcel);
+}
+
+UcxSession::UcxSession(std::unique_ptr<Worker> worker, const Service& service,
+                       std::weak_ptr<Progress> progress, Turns& turns, const wire::Token& token,
+                       const std::string& address, const Admitted& client,
+                       std::shared_ptr<wire::Seals> seals)
+    : Peer(std::move(worker), kReleaseTimeout),
+      address_(address),
+      client_(std::make_shared<ClientRecord>(service.counters, service.places->take(client.origin),
+                                             client, service.ledger->open(client.origin))),
+      seals_(std::move(seals)),
+      seat_(turns, client_->account(),
+            [this] {
+                session_.guard([&] { session_.work(); });
+                return false;
+            }),
+      sending_(std::make_shared<UcxSending>(*worker_, token, client_, seals_)),
+      receiver_(*worker_, seals_.get()),
+      session_(service, std::move(progress), token, client_, sending_, receiver_, seat_) {
+    Endpoint::check_address(*worker_, address);
+    worker_->on_message(static_cast<unsigned>(wire::Message::request), &on_request_message, this);
+    worker_->on_message(static_cast<unsigned>(wire::Message::value), &on_value_message, this);
+}
+
+UcxSession::~UcxSession() {
+    close();
+    ensure(worker_ == nullptr || !worker_->busy(), "UCX has let go of a session that goes");
+    trim_soon();  // its worker and its endpoint took some MB
+}
+
+void UcxSession::meet() {
+    if (!first_ping_ || sending_->connected() || client_->closed()) {
+        return;
+    }
+    try {
+        worker_->gate().shut();  // UCX has the client's connections
+        sending_->connect(address_);
+        client_->set_lanes(sending_->lanes(), seals_ != nullptr);
+        session_.on_ping(*first_ping_);
+        if (leaving_) {
+            session_.leave();
+            if (client_->asked()) {
+                client_->note_asked(Clock::now());  // it was not told before
+            }
+        }
+    } catch (const std::exception&) {
+        client_->doom();
+    }
+}
+
+void UcxSession::leave() {
+    leaving_ = true;
+    if (sending_->connected()) {
+        session_.leave();
+    }
+}
+
+void UcxSession::close() {
+    if (begin_close()) {
+        session_.close();
+    }
+}
+
+TimePoint UcxSession::tick(Progress&, TimePoint now) {
+    if (closed()) {
+        return TimePoint::max();
+    }
+    if (worker_->gate().broken()) {
+        client_->report(log::warning, log::Kind::refused,
+                        "somebody else has connected to what UCX listens on for it");
+        client_->doom();
+    }
+    meet();
+    TimePoint meets = TimePoint::max();
+    if (!sending_->connected()) {
+        meets = begun_ + kMeetTimeout;
+        if (now > meets) {
+            client_->report(log::warning, log::Kind::refused, "it has sent nothing for 20 s");
+            client_->doom();
+        }
+    }
+    const auto [over, due] = session_.look(now);
+    if (over) {
+        close();
+    }
+    return std::min(due, meets);
+}
+
+wire::Sum UcxSession::take_sums(const void* header, std::size_t& header_size, bool checked) const {
+    if (sending_->connected() && checked != sending_->checks()) {
+        throw Error(ErrorKind::protocol, "messages with checksums and without");
+    }
+    if (!checked) {
+        return std::nullopt;
+    }
+    const wire::Sum sum = wire::take_sums(header, header_size);
+    if (!sum) {
+        throw Error(ErrorKind::protocol, "a message was changed on its way");
+    }
+    return sum;
+}
+
+std::optional<UcxSession::Whole> UcxSession::open(wire::Message kind, const void* header,
+                                                  std::size_t header_size, std::size_t data_size) {
+    Whole whole{{static_cast<const std::byte*>(header), header_size}, data_size, {}};
+    if (seals_ == nullptr || client_->closed()) {
+        return whole;
+    }
+    whole.sealed = seals_->in.open_header(kind, whole.plain, data_size);
+    if (!whole.sealed) {
+        session_.refuse("a message that this client has not sent, or not now");
+        return std::nullopt;
+    }
+    whole.data_bytes = whole.sealed->data.bytes;
+    return whole;
+}
+
+template <typename Handle>
+void UcxSession::in_round(Handle handle) {
+    const TimePoint begun = Clock::now();
+    seat_.work_until(worker_->round + Turns::kTurn);
+    handle();
+    seat_.charge(Clock::now() - begun);
+}
+
+ucs_status_t UcxSession::on_request_message(void* self, const void* header, std::size_t header_size,
+                                            void* data, std::size_t size,
+                                            const ucp_am_recv_param_t* param) {
+    auto& session = *static_cast<UcxSession*>(self);
+    std::optional<Whole> whole;
+    session.session_.guard([&] {
+        const std::size_t most =
+            session.seals_ == nullptr ? wire::kMaxRequestBytes : kMostSealedRequest;
+        if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV || size > most) {
+            throw Error(ErrorKind::protocol, "a request that is too large");
+        }
+        whole = session.open(wire::Message::request, header, header_size, size);
+    });
+    if (!whole) {
+        return UCS_OK;
+    }
+    session.in_round([&] {
+        session.session_.dispatch<wire::RequestHeader>(
+            whole->header().data(), whole->header().size(),
+            [&](const wire::RequestHeader& decoded) {
+                std::size_t plain_header = whole->header().size();
+                const wire::Sum sum = session.take_sums(whole->header().data(), plain_header,
+                                                        (decoded.flags & wire::kChecked) != 0);
+                std::span<const std::byte> body(static_cast<const std::byte*>(data), size);
+                std::optional<std::string> opened;
+                if (whole->sealed) {
+                    opened = session.seals_->in.open_data(whole->sealed->data, body);
+                    body =
+                        opened ? std::as_bytes(std::span(*opened)) : std::span<const std::byte>();
+                }
+                if ((whole->sealed && !opened) || (sum && crc32c(body) != *sum)) {
+                    return session.session_.on_altered(decoded);
+                }
+                if (session.sending_->connected()) {
+                    session.session_.on_request(decoded, body);
+                } else if (decoded.op == wire::Op::ping) {
+                    if (sum) {
+                        session.sending_->check();
+                    }
+                    session.first_ping_ = decoded;
+                } else {
+                    throw Error(ErrorKind::protocol, "a request before the first ping");
+                }
+            });
+    });
+    return UCS_OK;
+}
+
+ucs_status_t UcxSession::on_value_message(void* self, const void* header, std::size_t header_size,
+                                          void* data, std::size_t size,
+                                          const ucp_am_recv_param_t* param) {
+    auto& session = *static_cast<UcxSession*>(self);
+    const bool rendezvous = param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV;
+    std::optional<Whole> whole;
+    session.session_.guard(
+        [&] { whole = session.open(wire::Message::value, header, header_size, size); });
+    if (!whole) {
+        return UCS_OK;
+    }
+    bool kept = false;
+    session.in_round([&] {
+        session.session_.dispatch<wire::ValueHeader>(
+            whole->header().data(), whole->header().size(), [&](const wire::ValueHeader& decoded) {
+                std::size_t plain_header = whole->header().size();
+                const wire::Sum sum = session.take_sums(whole->header().data(), plain_header,
+                                                        session.sending_->checks());
+                if (plain_header < sizeof(decoded)) {
+                    throw Error(ErrorKind::protocol, "a value without a header");
+                }
+                const std::size_t key_size = plain_header - sizeof(decoded);
+                if (whole->data_bytes != decoded.length || key_size > wire::kMaxKeyBytes) {
+                    throw Error(ErrorKind::protocol, "a value that is not as long as it says");
+                }
+                if (!session.sending_->connected()) {
+                    throw Error(ErrorKind::protocol, "a value before the first ping");
+                }
+                const std::string key(
+                    reinterpret_cast<const char*>(whole->header().data()) + sizeof(decoded),
+                    key_size);
+                ArrivingValue::Bytes bytes{{}, rendezvous ? data : nullptr, sum};
+                std::optional<std::string> opened;
+                if (rendezvous && whole->sealed) {
+                    session.receiver_.note(data, whole->sealed->data);
+                } else if (!rendezvous) {
+                    bytes.data = {static_cast<const std::byte*>(data), size};
+                    if (whole->sealed) {
+                        opened = session.seals_->in.open_data(whole->sealed->data, bytes.data);
+                        bytes.forged = !opened;
+                        bytes.data = opened ? std::as_bytes(std::span(*opened))
+                                            : std::span<const std::byte>();
+                    }
+                }
+                kept = session.session_.on_value(decoded, key, bytes);
+            });
+    });
+    if (rendezvous && !kept) {
+        session.receiver_.forget(data);
+    }
+    return kept ? UCS_INPROGRESS : UCS_OK;
+}
+
+}  // namespace ucxstore

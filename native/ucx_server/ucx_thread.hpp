@@ -1,0 +1,37 @@
+// A thread of a server with the sessions of clients that need UCX. Each has a context of its own.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "ucx/peer_thread.hpp"
+#include "ucx_server/ucx_session.hpp"
+
+namespace ucxstore {
+
+class UcxThread : public PeerThread, public YieldingThread {
+  public:
+    UcxThread(const Service& service, const Options& options, bool polling, int index);
+    ~UcxThread() override;
+
+    // With keys, all of a session's messages are encrypted.
+    using Keys = std::optional<wire::SessionKeys>;
+    // Starts a session; its endpoint exists on return. Throws Error(connect).
+    void attach(std::unique_ptr<Worker> worker, Fd fd, const wire::Token& token,
+                const std::string& address, const Admitted& client, const Keys& keys = {});
+    std::size_t sessions() { return peers(); }
+    // As TaskThread::post().
+    bool post(Task task) { return progress()->post(std::move(task)); }
+
+  private:
+    void visit(const Visitor& visitor) override;
+
+    // Shared, as whoever holds a thread may keep it longer than the Server lives.
+    const Service service_;
+    Turns turns_;  // on the thread
+};
+
+}  // namespace ucxstore
