@@ -7,6 +7,12 @@
 
 namespace ucxstore {
 
+void require(bool condition, const char* what) {
+    if (!condition) {
+        throw Error(ErrorKind::argument, what);
+    }
+}
+
 void check(ucs_status_t status, std::string_view what) {
     if (status != UCS_OK) {
         throw Error(ErrorKind::connect, std::string(what) + ": " + ucs_status_string(status));

@@ -45,6 +45,9 @@ class Error : public std::runtime_error {
     ErrorKind kind_;
 };
 
+// Throws Error(argument) with `what` unless `condition`.
+void require(bool condition, const char* what);
+
 // Throws Error(connect) naming `what` unless `status` is UCS_OK.
 void check(ucs_status_t status, std::string_view what);
 

@@ -54,33 +54,6 @@ const char* exception_name(ErrorKind kind) {
     return "UcxStoreError";
 }
 
-struct Part {
-    std::vector<std::int64_t> offsets;
-    std::uint64_t run;
-    std::vector<Dim> dims;
-};
-
-Part to_part(const PartTuple& tuple) {
-    const auto& [first, run, counts, strides, offsets] = tuple;
-    require(counts.size() == strides.size(), "counts and strides of different lengths");
-    Part part{{first}, run, {}};
-    std::uint64_t size = run;
-    bool countable = true;
-    for (std::size_t axis = 0; axis < counts.size(); ++axis) {
-        part.dims.push_back({counts[axis], strides[axis]});
-        countable = countable && !__builtin_mul_overflow(size, counts[axis], &size);
-    }
-    if (offsets) {
-        part.offsets.assign(offsets->data(), offsets->data() + offsets->shape(0));
-        for (std::int64_t& offset : part.offsets) {
-            countable = countable && !__builtin_add_overflow(offset, first, &offset);
-        }
-        countable = countable && !__builtin_mul_overflow(size, offsets->shape(0), &size);
-    }
-    require(countable, "a part larger than any memory");
-    return part;
-}
-
 }  // namespace
 
 void translate(const std::exception_ptr& pointer, void*) {
@@ -97,16 +70,12 @@ void translate(const std::exception_ptr& pointer, void*) {
     }
 }
 
-void require(bool condition, const char* what) {
-    if (!condition) {
-        throw Error(ErrorKind::argument, what);
-    }
-}
-
 std::chrono::milliseconds milliseconds(double seconds) {
     return std::chrono::milliseconds(
         static_cast<std::int64_t>(std::clamp(seconds, 0.0, 1e9) * 1000));
 }
+
+SharedMemory to_sharing(bool shares) { return shares ? SharedMemory::on : SharedMemory::off; }
 
 wire::Token to_token(const nb::bytes& bytes) {
     wire::Token token;
@@ -123,91 +92,43 @@ std::string to_string(const nb::bytes& bytes) {
 
 nb::bytes to_bytes(const std::string& text) { return nb::bytes(text.data(), text.size()); }
 
-std::uint64_t Array::nbytes() const { return Layout::strided(0, itemsize, dims).size(); }
-
 Array to_array(const ArrayTuple& tuple) {
     const auto& [address, shape, strides, itemsize] = tuple;
-    if (shape.size() != strides.size()) {
-        throw Error(ErrorKind::argument, "shape and strides of different lengths");
-    }
-    Array array{reinterpret_cast<std::byte*>(address), {}, itemsize};
-    for (std::size_t axis = 0; axis < shape.size(); ++axis) {
-        if (shape[axis] < 0) {
-            throw Error(ErrorKind::argument, "a negative length in a shape");
-        }
-        array.dims.push_back({static_cast<std::uint64_t>(shape[axis]), strides[axis]});
-    }
-    return array;
+    return Array::strided(reinterpret_cast<std::byte*>(address), shape, strides, itemsize);
 }
 
 Memory to_memory(const ArrayTuple& tuple) {
     const Array array = to_array(tuple);
-    return {array.base, Layout::strided(0, array.itemsize, array.dims)};
+    return {array.base, array.layout()};
 }
 
-Memory to_memory(const std::vector<ArrayTuple>& tuples) {
+Memory to_joined_memory(const std::vector<ArrayTuple>& tuples) {
     std::vector<Memory::Part> parts;
     for (const ArrayTuple& tuple : tuples) {
         const Array array = to_array(tuple);
-        parts.push_back({array.base, Layout::strided(0, array.itemsize, array.dims)});
+        parts.push_back({array.base, array.layout()});
     }
     return Memory(std::move(parts));
 }
 
-Layout to_target(const PartTuple& tuple) {
-    Part part = to_part(tuple);
-    return Layout::gathered(std::move(part.offsets), part.run, part.dims);
+StridedPart to_part(const PartTuple& tuple) {
+    const auto& [first, run, counts, strides, offsets] = tuple;
+    StridedPart part{first, run, counts, strides, {}};
+    if (offsets) {
+        part.offsets.emplace(offsets->data(), offsets->shape(0));
+    }
+    return part;
 }
 
-Layout to_source(const PartTuple& tuple) {
-    Part part = to_part(tuple);
-    if (const char* fault = wire::box_fault(part.offsets, part.run, part.dims)) {
-        throw Error(ErrorKind::argument, fault);
-    }
-    return Layout::gathered(std::move(part.offsets), part.run, part.dims);
-}
-
-Layout part(const Array& array, const std::int64_t* start, const std::int64_t* count) {
-    std::int64_t offset = 0;
-    std::vector<Dim> dims(array.dims.size());
-    for (std::size_t axis = 0; axis < dims.size(); ++axis) {
-        const auto length = static_cast<std::int64_t>(array.dims[axis].count);
-        if (start[axis] < 0 || count[axis] < 1 || start[axis] > length ||
-            count[axis] > length - start[axis]) {
-            throw Error(ErrorKind::argument,
-                        "a box outside its array, on axis " + std::to_string(axis));
-        }
-        offset += start[axis] * array.dims[axis].stride;
-        dims[axis] = {static_cast<std::uint64_t>(count[axis]), array.dims[axis].stride};
-    }
-    return Layout::strided(offset, array.itemsize, dims);
-}
-
-Array stored_chunk(const std::vector<std::int64_t>& shape, std::uint64_t itemsize) {
-    Array chunk{nullptr, {}, itemsize};
-    auto stride = static_cast<std::int64_t>(itemsize);
-    for (const std::int64_t length : shape) {
-        chunk.dims.push_back({static_cast<std::uint64_t>(length), 0});
-    }
-    for (auto dim = chunk.dims.rbegin(); dim != chunk.dims.rend(); ++dim) {
-        dim->stride = stride;
-        stride *= static_cast<std::int64_t>(dim->count);
-    }
-    return chunk;
-}
-
-std::vector<std::int64_t> to_integers(const nb::list& list, std::size_t expected) {
+std::vector<std::int64_t> to_integers(const nb::list& list) {
     std::vector<std::int64_t> numbers;
-    numbers.reserve(expected);
+    numbers.reserve(list.size());
     for (const nb::handle item : list) {
         const long long number = PyLong_AsLongLong(item.ptr());
         if (number == -1 && PyErr_Occurred()) {
             throw nb::python_error();
         }
         numbers.push_back(number);
-    }
-    if (numbers.size() != expected) {
-        throw Error(ErrorKind::argument, "boxes do not match the keys");
     }
     return numbers;
 }

@@ -21,11 +21,12 @@
 #include <vector>
 
 #include "base/status.hpp"
+#include "client/array.hpp"
 #include "client/link.hpp"
 #include "client/operation.hpp"
 #include "memory/region.hpp"
-#include "protocol/layout.hpp"
 #include "protocol/wire.hpp"
+#include "ucx/context.hpp"
 
 namespace nb = nanobind;
 
@@ -34,10 +35,8 @@ namespace ucxstore::py {
 // Raises what an Error is in Python: a class of ucxstore.base.errors, or a builtin.
 void translate(const std::exception_ptr& pointer, void*);
 
-// Throws Error(argument) with `what` unless `condition`.
-void require(bool condition, const char* what);
-
 std::chrono::milliseconds milliseconds(double seconds);
+SharedMemory to_sharing(bool shares);
 wire::Token to_token(const nb::bytes& bytes);
 std::string to_string(const nb::bytes& bytes);
 nb::bytes to_bytes(const std::string& text);
@@ -46,39 +45,34 @@ nb::bytes to_bytes(const std::string& text);
 using ArrayTuple =
     std::tuple<std::uint64_t, std::vector<std::int64_t>, std::vector<std::int64_t>, std::uint64_t>;
 
-struct Array {
-    std::byte* base;
-    std::vector<Dim> dims;
-    std::uint64_t itemsize;
-
-    std::uint64_t nbytes() const;
-};
-
 Array to_array(const ArrayTuple& tuple);
-// Values of any number of arrays, joined.
-Memory to_memory(const std::vector<ArrayTuple>& tuples);
 Memory to_memory(const ArrayTuple& tuple);
+// A value of any number of arrays, joined.
+Memory to_joined_memory(const std::vector<ArrayTuple>& tuples);
 
-// A raw chunk as it is stored: C order, without gaps.
-Array stored_chunk(const std::vector<std::int64_t>& shape, std::uint64_t itemsize);
-
-// A box of an array: `count` elements on each axis from `start`, both checked against the array.
-Layout part(const Array& array, const std::int64_t* start, const std::int64_t* count);
-
-// Parts of a value or of memory: where the first begins, bytes a run, counts, strides, and offsets
-// of further ones from there.
+// As StridedPart, which must not outlive the tuple.
 using Offsets = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using PartTuple = std::tuple<std::int64_t, std::uint64_t, std::vector<std::uint64_t>,
                              std::vector<std::int64_t>, std::optional<Offsets>>;
-Layout to_target(const PartTuple& tuple);
-Layout to_source(const PartTuple& tuple);  // checked, as a server refuses some layouts
+StridedPart to_part(const PartTuple& tuple);
 
-// A Python list of `expected` ints, without a Python-level loop.
-std::vector<std::int64_t> to_integers(const nb::list& list, std::size_t expected);
+// A Python list of ints, without a Python-level loop.
+std::vector<std::int64_t> to_integers(const nb::list& list);
 
 // Byte ranges: (kind, a, b), as wire::Range has them.
 using Ranges = std::vector<std::tuple<int, std::uint64_t, std::uint64_t>>;
 wire::Selection to_selection(const Ranges& ranges);
+
+// Each of them, converted.
+template <typename To, typename From>
+std::vector<To> each(To (*convert)(const From&), const std::vector<From>& all) {
+    std::vector<To> converted;
+    converted.reserve(all.size());
+    for (const From& one : all) {
+        converted.push_back(convert(one));
+    }
+    return converted;
+}
 
 // A numpy array over a region, which it keeps alive.
 using Bytes = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>;

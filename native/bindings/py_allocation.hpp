@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <string>
 #include <utility>
 
 #include "bindings/convert.hpp"
@@ -20,12 +19,14 @@ class PyAllocation {
     ~PyAllocation() { memory_->let_go(); }
 
     Bytes array() const { return to_numpy(memory_); }
-    const std::string& key() const { return memory_->key(); }
-    std::uint64_t size() const { return memory_->size(); }
     void let_go() { memory_->let_go(); }
-    Fd seal() const {
+    bool seal() const {
         const WithoutGil released;
-        return memory_->seal();
+        return static_cast<bool>(memory_->seal());
+    }
+    void send_by(const Link& link, Operation& set) const {
+        const WithoutGil released;
+        memory_->send_by(link, set);
     }
 
   private:
@@ -35,9 +36,8 @@ class PyAllocation {
 inline void bind_allocation(nb::module_& module) {
     nb::class_<PyAllocation>(module, "Allocation")
         .def_prop_ro("array", &PyAllocation::array, nb::rv_policy::automatic)
-        .def(
-            "seal", [](const PyAllocation& self) { return static_cast<bool>(self.seal()); },
-            "End the writing to the file, which may take a while; False where that cannot be.")
+        .def("seal", &PyAllocation::seal,
+             "End the writing to the file, which may take a while; False where that cannot be.")
         .def("let_go", &PyAllocation::let_go,
              "Give the file back; arrays keep their bytes. Also for a forked child.");
 }

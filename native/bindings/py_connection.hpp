@@ -1,22 +1,26 @@
-// ucxstore._core.Connection. py_connection.cpp has a function for each kind of request, which makes
-// an operation of the caller's arguments.
+// ucxstore._core.Connection: a link, and a method for each kind of request.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/owned_by_process.hpp"
 #include "bindings/py_allocation.hpp"
 #include "bindings/py_operation.hpp"
+#include "client/requests.hpp"
 
 namespace ucxstore::py {
 
 class PyConnection {
   public:
-    explicit PyConnection(std::shared_ptr<Link> link);
-    PyConnection(const PyConnection&) = delete;
-    PyConnection& operator=(const PyConnection&) = delete;
-    ~PyConnection();
+    explicit PyConnection(std::shared_ptr<Link> link) : link_(std::move(link)) {}
+    ~PyConnection() {
+        if (!link_.inherited() && !link_->leaving()) {  // else it closes itself, once it is idle
+            close();
+        }
+    }
 
     // Whether it is for new requests.
     bool alive() const { return !link_->failed() && !link_->leaving(); }
@@ -38,13 +42,11 @@ class PyConnection {
     // that takes no wait for the disk.
     std::optional<ReadOnlyBytes> map_file(const std::string& key, bool waits);
 
-    // Memory for a value that can go as a file; nullptr where none can, or there is no memory: then
+    // Memory for a value that can go as a file; None where none can, or there is no memory: then
     // any other does.
-    std::shared_ptr<Allocation> allocate(const std::string& key, std::uint64_t size);
-    // The file with the value, where one can go; else none.
-    Fd file_of(const PyAllocation& value) const {
-        return link_->takes_files(value.size()) ? value.seal() : Fd();
-    }
+    nb::typed<nb::object, std::optional<PyAllocation>> allocate(const std::string& key,
+                                                                std::uint64_t size);
+    const Link& link() const { return *link_.get(); }
 
     // Sends one request without a body, and waits for the answer.
     void ping(double timeout);
@@ -54,8 +56,7 @@ class PyConnection {
                               Convert convert);
 
   private:
-    std::shared_ptr<Link> link_;
-    const int pid_;
+    const OwnedByProcess<Link> link_;
 };
 
 void bind_connection(nb::module_& module);

@@ -48,6 +48,14 @@ Allocation::Allocation(std::string_view key, std::uint64_t size)
 
 Allocation::~Allocation() { munmap(data_, bytes_); }
 
+std::shared_ptr<Allocation> Allocation::make(std::string_view key, std::uint64_t size) {
+    try {
+        return std::make_shared<Allocation>(key, size);
+    } catch (const Error&) {
+        return nullptr;
+    }
+}
+
 // Puts a private mapping of the file in the place of the shared one: the bytes stay, and what is
 // written from now on stays here. False where the kernel refuses.
 bool Allocation::part() {
@@ -81,6 +89,15 @@ Fd Allocation::seal() {
         }
     }
     return readable_ ? duplicate(readable_) : Fd();
+}
+
+void Allocation::send_by(const Link& link, Operation& set) {
+    require(set.items.size() == 1 && set.items[0].key == key_,
+            "an allocation is for one value, under the key that it was made for");
+    require(set.items[0].memory->size() == size_, "a value that is not of its allocation's size");
+    if (link.takes_files(size_)) {
+        set.file = seal();
+    }
 }
 
 void Allocation::let_go() {

@@ -4,11 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include "base/handle.hpp"
 #include "base/mutex.hpp"
+#include "client/link.hpp"
 #include "memory/region.hpp"
 
 namespace ucxstore {
@@ -24,6 +26,8 @@ class Allocation : public Region {
     Allocation(const Allocation&) = delete;
     Allocation& operator=(const Allocation&) = delete;
     ~Allocation() override;
+    // nullptr where there is no memory for it: then any other does.
+    static std::shared_ptr<Allocation> make(std::string_view key, std::uint64_t size);
 
     std::byte* data() const override { return data_; }
     std::uint64_t size() const override { return size_; }
@@ -33,6 +37,9 @@ class Allocation : public Region {
     // time. None where somebody else may still write to it, such as a forked child that has it
     // mapped: then the value is what is in the memory.
     Fd seal();
+    // Has the only value of a set, which is in this memory, go as the file where the link takes
+    // files. Throws Error(argument) where it is another value.
+    void send_by(const Link& link, Operation& set);
     // The file is not needed any more: to be called when the value is in its store, or dropped, and
     // in a forked child, which is not to write where its parent does. Does not wait.
     void let_go();

@@ -126,6 +126,7 @@ TEST(Allocation, AChildThatLetsGoHasBytesOfItsOwn) {
 
 TEST(Allocation, IsRefusedWhereItIsLargerThanAnyMemory) {
     EXPECT_EQ(error_of([] { Allocation("key", 1ull << 50); }), ErrorKind::memory);
+    EXPECT_EQ(Allocation::make("key", 1ull << 50), nullptr);
 }
 
 // ---- to a server ----
@@ -194,6 +195,23 @@ TEST_F(Committing, AFileIsTakenOver) {
     EXPECT_EQ(get("key"), pattern(kSize));
     EXPECT_EQ(counts().gets_seen, 2u);
     EXPECT_TRUE(storage->find("key")->read_only());
+}
+
+TEST_F(Committing, AFileGoesWhereItsLinkTakesFiles) {
+    const auto memory = Allocation::make("key", kSize);
+    const Memory value{memory->data(), Layout::contiguous(kSize)};
+    const auto operation = set_operation({{"key", value}});
+    memory->send_by(*link, *operation);
+    EXPECT_TRUE(operation->file);
+    for (const auto& other :
+         {set_operation({{"other", value}}), set_operation({{"key", value}, {"key", value}}),
+          set_operation({{"key", Memory{memory->data(), Layout::contiguous(kSize - 1)}}})}) {
+        EXPECT_EQ(error_of([&] { memory->send_by(*link, *other); }), ErrorKind::argument);
+    }
+    const auto small = Allocation::make("key", 1);
+    const auto copied = set_operation({{"key", Memory{small->data(), Layout::contiguous(1)}}});
+    small->send_by(*link, *copied);
+    EXPECT_FALSE(copied->file);
 }
 
 TEST_F(Committing, WhatIsWrittenLaterIsNotRead) {

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
 #include <thread>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "base/global.hpp"
 #include "base/log.hpp"
 #include "base/mutex.hpp"
+#include "base/owned_by_process.hpp"
 #include "base/steps.hpp"
 #include "client/operation.hpp"
 #include "local_client/slot.hpp"
@@ -109,6 +111,25 @@ int in_child(const std::function<void()>& act, unsigned patience = kSeconds) {
         _exit(0);
     }
     return exit_status_of(child);
+}
+
+TEST(OwnedByProcess, IsLeftAloneByAChild) {
+    struct Owned {
+        explicit Owned(int& count) : ended(count) {}
+        ~Owned() { ++ended; }
+        int& ended;
+    };
+    int ended = 0;
+    std::optional<OwnedByProcess<Owned>> owned(std::make_shared<Owned>(ended));
+    EXPECT_FALSE(owned->inherited());
+    EXPECT_EQ(in_child([&] {
+                  const bool inherited = owned->inherited();
+                  owned.reset();
+                  _exit(inherited && ended == 0 ? 0 : 1);
+              }),
+              0);
+    owned.reset();
+    EXPECT_EQ(ended, 1);
 }
 
 // Does something on another thread, and leaves that there until this is destroyed.

@@ -1,5 +1,5 @@
 // Both ends in one process: a server thread and a client with a socketpair for the control
-// connection, the operations that bindings.cpp would build, and a peer that is driven by hand.
+// connection, the operations that a caller would make, and a peer that is driven by hand.
 #pragma once
 
 #include <functional>
