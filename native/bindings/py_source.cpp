@@ -6,7 +6,6 @@
 
 #include "base/mutex.hpp"
 #include "bindings/gil.hpp"
-#include "memory/recycler.hpp"
 
 using namespace nb::literals;
 
@@ -102,10 +101,9 @@ struct AsTuple {
 PyCachedSource::PyCachedSource(std::uint64_t cache_bytes, std::uint64_t block_bytes,
                                std::optional<double> freshness, std::uint64_t write_bytes,
                                bool visible)
-    : source(std::make_shared<CachedSource>(
-          cache_bytes, block_bytes, freshness ? milliseconds(*freshness) : CachedSource::kForEver,
-          write_bytes, Cache::Clock::now,
-          visible ? make_cache_shelf(cache_bytes, Recycler::instance().limit()) : nullptr)),
+    : source(CachedSource::make(cache_bytes, block_bytes,
+                                freshness ? milliseconds(*freshness) : CachedSource::kForEver,
+                                write_bytes, visible)),
       released_(std::make_shared<ReleaseQueue>(source)) {}
 
 PyCachedSource::~PyCachedSource() { drain(); }

@@ -5,7 +5,9 @@
 #include <variant>
 
 #include "base/status.hpp"
+#include "cache/cache_shelf.hpp"
 #include "memory/copier.hpp"
+#include "memory/recycler.hpp"
 #include "storage/version.hpp"
 
 namespace ucxstore {
@@ -17,6 +19,15 @@ bool wants_all(const wire::Selection& wanted) {
 }
 
 }  // namespace
+
+std::shared_ptr<CachedSource> CachedSource::make(std::uint64_t cache_bytes,
+                                                 std::uint64_t block_bytes,
+                                                 std::chrono::milliseconds freshness,
+                                                 std::uint64_t write_bytes, bool visible) {
+    auto shelf = visible ? make_cache_shelf(cache_bytes, Recycler::instance().limit()) : nullptr;
+    return std::make_shared<CachedSource>(cache_bytes, block_bytes, freshness, write_bytes,
+                                          Cache::Clock::now, std::move(shelf));
+}
 
 CachedSource::Value CachedSource::find(const std::string& key, const wire::Selection& wanted) {
     const std::lock_guard lock(state_.mutex);

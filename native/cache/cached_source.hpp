@@ -40,6 +40,10 @@ class CachedSource {
           shelf_(std::move(shelf)),
           writes_(write_bytes),
           state_(cache_bytes, block_bytes, freshness, std::move(now), shelf_) {}
+    // One with a shelf, if `visible`.
+    static std::shared_ptr<CachedSource> make(std::uint64_t cache_bytes, std::uint64_t block_bytes,
+                                              std::chrono::milliseconds freshness,
+                                              std::uint64_t write_bytes, bool visible);
     CachedSource(const CachedSource&) = delete;
     CachedSource& operator=(const CachedSource&) = delete;
 

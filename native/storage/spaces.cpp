@@ -36,6 +36,11 @@ std::string gone(std::string_view name) {
 
 }  // namespace
 
+Spaces::Spaces(const MemoryStorage& memory, bool visible, std::optional<std::uint64_t> limit)
+    : Spaces(
+          limit ? std::make_shared<Quota>(*limit, "scratch space", memory.quota()) : memory.quota(),
+          visible) {}
+
 Spaces::~Spaces() {
     {
         const std::lock_guard lock(mutex_);

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -40,6 +41,8 @@ class Spaces {
     // own, so that clients of this host see those of the spaces whose names they know.
     explicit Spaces(std::shared_ptr<Quota> room, bool visible = false)
         : room_(std::move(room)), visible_(visible) {}
+    // They take them from the limit of this memory, and from another one of their own.
+    Spaces(const MemoryStorage& memory, bool visible, std::optional<std::uint64_t> limit);
     Spaces(const Spaces&) = delete;
     Spaces& operator=(const Spaces&) = delete;
     ~Spaces();

@@ -181,6 +181,14 @@ void check_transport(const WorkerAddress::Transport& ours, const WorkerAddress::
 
 }  // namespace
 
+std::vector<End> tcp_ends(std::string_view packed) {
+    try {
+        return WorkerAddress::read(packed).ends();
+    } catch (const Error&) {
+        return {};
+    }
+}
+
 std::uint16_t transport_name(std::string_view name) {
     unsigned crc = 0xffff;
     for (const char letter : name) {

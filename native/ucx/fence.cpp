@@ -199,4 +199,10 @@ bool Fence::set_keys(const std::vector<Host>& hosts) {
     return true;
 }
 
+void shut(int fd) {
+    const auto end = own_end(fd);
+    require(end.has_value(), "it is no socket of IP's");
+    Fence(fd, *end);
+}
+
 }  // namespace ucxstore

@@ -52,4 +52,7 @@ class Fence {
     std::vector<Prefix> keyed_;  // sorted
 };
 
+// Shuts the socket `fd` to all. Throws Error(argument) where it is none of IP's, and as Fence().
+void shut(int fd);
+
 }  // namespace ucxstore

@@ -16,6 +16,17 @@ class UcxLink : public Link {
     UcxLink(std::shared_ptr<Client> client, std::shared_ptr<Connection> connection)
         : client_(std::move(client)), connection_(std::move(connection)) {}
 
+    // The connection is closed where there is no memory for its link.
+    static std::shared_ptr<UcxLink> make(const std::shared_ptr<Client>& client,
+                                         const std::shared_ptr<Connection>& connection) {
+        try {
+            return std::make_shared<UcxLink>(client, connection);
+        } catch (...) {
+            client->close(connection);
+            throw;
+        }
+    }
+
     const std::string& peer() const override { return connection_->peer(); }
     void submit(const std::shared_ptr<Operation>& operation) override {
         client_->submit(connection_, operation);

@@ -57,6 +57,11 @@ TEST(AddressTest, ReadsWhatUcxWrites) {
     }
 }
 
+TEST(AddressTest, OneThatCannotBeReadHasNoEnds) {
+    EXPECT_TRUE(tcp_ends("").empty());
+    EXPECT_TRUE(tcp_ends("of a later UCX").empty());
+}
+
 TEST(AddressTest, KnowsTransportsByTheirNames) {
     const auto worker = new_worker({{"TLS", "tcp"}});
     const auto address = WorkerAddress::read(worker->address());

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "storage/directory.hpp"
+#include "ucx/port.hpp"
 
 namespace ucxstore {
 namespace {
@@ -31,6 +32,16 @@ class LoopbackTest : public testing::TestWithParam<Options> {
 
 INSTANTIATE_TEST_SUITE_P(All, LoopbackTest, testing::ValuesIn(kTransports),
                          [](const auto& info) { return info.param.empty() ? "Default" : "Tcp"; });
+
+TEST(PortTest, GivesItsWorkerOnce) {
+    const auto client = std::make_shared<Client>(Options{}, false);
+    const Port<Client> unused(client, client->open());
+    Port<Client> port(client, client->open());
+    EXPECT_NE(port.address(), unused.address());
+    client->discard(port.take());
+    EXPECT_EQ(error_of([&] { port.take(); }), ErrorKind::argument);
+    EXPECT_EQ(error_of([&] { port.address(); }), ErrorKind::argument);
+}
 
 Bytes part(const Bytes& value, std::size_t begin, std::size_t end) {
     return {value.begin() + static_cast<std::ptrdiff_t>(begin),

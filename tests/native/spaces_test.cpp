@@ -225,6 +225,20 @@ std::string begin_body(const std::string& name, std::uint64_t quota, std::uint64
     return body;
 }
 
+TEST(SpacesOfMemory, TakeFromItsLimitAndFromOneOfTheirOwn) {
+    const auto quota = std::make_shared<Quota>(1000);
+    const MemoryStorage memory(quota);
+    Spaces limited(memory, false, 100);
+    limited.begin(kOne, kAny, 1min);
+    put(*limited.find(kOne), key_in(kOne, "a"), 60);
+    EXPECT_EQ(quota->taken(), 60u);
+    EXPECT_THROW(put(*limited.find(kOne), key_in(kOne, "b"), 60), NoRoomError);
+    Spaces others(memory, false, {});
+    others.begin(kOther, kAny, 1min);
+    put(*others.find(kOther), key_in(kOther, "a"), 200);
+    EXPECT_EQ(quota->taken(), 260u);
+}
+
 class ScratchTest : public testing::Test {
   protected:
     void begin(const std::string& name, std::uint64_t quota = kAny) {

@@ -1,0 +1,158 @@
+#include "bindings/py_client.hpp"
+
+#include <utility>
+
+#include "base/fork.hpp"
+#include "base/inherited.hpp"
+#include "base/owned_by_process.hpp"
+#include "bindings/gil.hpp"
+#include "bindings/py_connection.hpp"
+#include "bindings/py_sealing.hpp"
+#include "local_client/local_client.hpp"
+#include "ucx/port.hpp"
+#include "ucx_client/ucx_link.hpp"
+
+using namespace nb::literals;
+
+namespace ucxstore::py {
+namespace {
+
+class ClientPort : public Port<Client> {
+  public:
+    ClientPort(std::shared_ptr<Client> owner, std::unique_ptr<Worker> worker,
+               Connection::Integrity integrity)
+        : Port(std::move(owner), std::move(worker)), integrity(integrity) {}
+
+    const Connection::Integrity integrity;
+};
+
+// The link is closed where there is no memory for an object that would close it.
+nb::object to_object(const std::shared_ptr<Link>& link) {
+    try {
+        auto made = std::make_unique<PyConnection>(link);
+        nb::object object = nb::cast(made.get(), nb::rv_policy::take_ownership);
+        made.release();
+        return object;
+    } catch (...) {
+        link->close();
+        throw;
+    }
+}
+
+nb::typed<nb::object, PyConnection> attach_client(ClientPort& port, int fd, const nb::bytes& token,
+                                                  const nb::bytes& address, const std::string& peer,
+                                                  double timeout, const KeysTuple& keys) {
+    Fd owned(fd);
+    const Connection::Keys session_keys = to_keys(keys);
+    const wire::Token session = to_token(token);
+    const std::string remote = to_string(address);
+    auto worker = port.take();
+    std::shared_ptr<Connection> connection;
+    {
+        const WithoutGil released;
+        connection = port.owner()->attach(std::move(worker), std::move(owned), session, remote,
+                                          peer, port.integrity, session_keys);
+    }
+    const nb::object object = to_object(UcxLink::make(port.owner(), connection));
+    // One round trip: both sides have each other's endpoint, and the lanes are chosen.
+    nb::cast<PyConnection&>(object).ping(timeout);
+    return object;
+}
+
+class PyClient {
+  public:
+    PyClient(const Options& options, bool polling)
+        : client_(std::make_shared<Client>(options, polling)) {}
+    ~PyClient() {
+        if (client_.inherited()) {
+            abandon();
+        }
+    }
+
+    nb::typed<nb::object, ClientPort> open(int fd, Connection::Integrity integrity,
+                                           bool shares_memory) {
+        std::unique_ptr<Worker> worker;
+        {
+            const WithoutGil released;
+            worker = client_->open(fd, to_sharing(shares_memory));
+        }
+        return nb::cast(new ClientPort(client_.get(), std::move(worker), integrity),
+                        nb::rv_policy::take_ownership);
+    }
+
+    void close(double timeout) {
+        const WithoutGil released;
+        client_->close(milliseconds(timeout));
+    }
+
+    void abandon() {
+        if (client_.get() != nullptr) {
+            close_inherited_sockets();
+            separate_from_parent();
+            client_.leak();
+        }
+    }
+
+  private:
+    OwnedByProcess<Client> client_;
+};
+
+class PyLocalClient {
+  public:
+    PyLocalClient() : client_(std::make_shared<LocalClient>()) {}
+    ~PyLocalClient() {
+        if (client_.inherited()) {
+            abandon();
+        }
+    }
+
+    nb::typed<nb::object, PyConnection> attach(int fd, const nb::bytes& token,
+                                               const std::string& peer) {
+        Fd owned(fd);
+        const wire::Token session = to_token(token);
+        std::shared_ptr<LocalLink> link;
+        {
+            const WithoutGil released;
+            link = client_->attach(std::move(owned), session, peer);
+        }
+        return to_object(link);
+    }
+
+    void close() {
+        const WithoutGil released;
+        client_->close();
+    }
+
+    void abandon() {
+        if (client_.get() != nullptr) {
+            close_inherited_sockets();
+            client_.leak();
+        }
+    }
+
+  private:
+    OwnedByProcess<LocalClient> client_;
+};
+
+}  // namespace
+
+void bind_client(nb::module_& module) {
+    nb::class_<ClientPort>(module, "ClientPort")
+        .def_prop_ro("address", [](const ClientPort& self) { return to_bytes(self.address()); })
+        .def("attach", &attach_client, "fd"_a, "token"_a, "address"_a, "peer"_a, "timeout"_a,
+             "keys"_a.none() = nb::none());
+    nb::class_<PyClient>(module, "Client")
+        .def(nb::init<const Options&, bool>(), "options"_a, "polling"_a)
+        .def("open", &PyClient::open, "fd"_a = -1, "integrity"_a.none() = nb::none(),
+             "shares_memory"_a = false)
+        .def("close", &PyClient::close, "timeout"_a)
+        .def("abandon", &PyClient::abandon);
+
+    nb::class_<PyLocalClient>(module, "LocalClient")
+        .def(nb::init<>())
+        .def("attach", &PyLocalClient::attach, "fd"_a, "token"_a, "peer"_a)
+        .def("close", &PyLocalClient::close)
+        .def("abandon", &PyLocalClient::abandon);
+}
+
+}  // namespace ucxstore::py

@@ -1,0 +1,10 @@
+// ucxstore._core.Client and LocalClient.
+#pragma once
+
+#include "bindings/convert.hpp"
+
+namespace ucxstore::py {
+
+void bind_client(nb::module_& module);
+
+}  // namespace ucxstore::py

@@ -1,0 +1,10 @@
+// ucxstore._core.Server.
+#pragma once
+
+#include "bindings/convert.hpp"
+
+namespace ucxstore::py {
+
+void bind_server(nb::module_& module);
+
+}  // namespace ucxstore::py

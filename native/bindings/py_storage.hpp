@@ -1,0 +1,10 @@
+// ucxstore._core.MemoryStorage, DirectoryStorage and Spaces.
+#pragma once
+
+#include "bindings/convert.hpp"
+
+namespace ucxstore::py {
+
+void bind_storage(nb::module_& module);
+
+}  // namespace ucxstore::py
