@@ -20,6 +20,9 @@ from ucxstore.client.memory import Layout, Memory
 if TYPE_CHECKING:
     from ucxstore._core import Allocation, Completions, Connection, Loan, Operation, ResultMemory
 
+type Method = Callable[[Connection], Callable[..., Operation]]
+"""Returns the method of the core's that sends a request to a server, given its connection."""
+
 type Found = tuple[npt.NDArray[np.uint8], int, int]
 """The bytes of the ranges that were asked for, joined; then size and version of the value."""
 
@@ -73,8 +76,8 @@ class Kind[T](NamedTuple):
 
     Parameters
     ----------
-    name : str
-        The method of the core's ``Connection``.
+    method : callable
+        Returns the method of the core's ``Connection``.
     route : Route
         Which servers of a cluster are asked.
     join : callable
@@ -91,7 +94,7 @@ class Kind[T](NamedTuple):
         Whether it is about a server, and not about the store's values.
     """
 
-    name: str
+    method: Method
     route: Route
     join: Callable[[int, Answers], T]
     columns: Set[str] = frozenset()
@@ -132,7 +135,7 @@ class Request[T](NamedTuple):
         """
         kind, keys, arguments = self
         positional = (keys,) if kind.keyed else ()
-        method: Callable[..., Operation] = getattr(connection, kind.name)
+        method = kind.method(connection)
         return method(*positional, timeout=timeout, completions=completions, **arguments)
 
     def for_keys(self, positions: Positions) -> "Request[T]":
@@ -225,42 +228,59 @@ def _next_page(request: Request[Page], answer: Page) -> Request[Page] | None:
     return request._replace(arguments={**request.arguments, "cursor": cursor})
 
 
-_GET: Kind[list[Found | None]] = Kind("get", Route.READ, _each, {"ranges", "versions"})
-_BORROW: Kind[list[Lent | None]] = Kind("get", Route.READ, _each, {"ranges", "versions"})
+_GET: Kind[list[Found | None]] = Kind(
+    lambda core: core.get, Route.READ, _each, {"ranges", "versions"}
+)
+_BORROW: Kind[list[Lent | None]] = Kind(
+    lambda core: core.get, Route.READ, _each, {"ranges", "versions"}
+)
 _GET_INTO: Kind[list[int | None]] = Kind(
-    "get_into", Route.READ, _each, {"ranges", "outs", "owners"}
+    lambda core: core.get_into, Route.READ, _each, {"ranges", "outs", "owners"}
 )
-_STAT: Kind[list[int]] = Kind("stat", Route.READ, _each)
-_READ_BOXES: Kind[list[int]] = Kind("read_boxes", Route.CHUNKS, _missing, {"boxes"})
+_STAT: Kind[list[int]] = Kind(lambda core: core.stat, Route.READ, _each)
+_READ_BOXES: Kind[list[int]] = Kind(lambda core: core.read_boxes, Route.CHUNKS, _missing, {"boxes"})
 _READ_PARTS: Kind[list[int]] = Kind(
-    "read_parts", Route.CHUNKS, _each, {"sources", "targets", "expected", "versions"}
+    lambda core: core.read_parts,
+    Route.CHUNKS,
+    _each,
+    {"sources", "targets", "expected", "versions"},
 )
-_SET: Kind[list[bool]] = Kind("set", Route.WRITE, _each, {"values", "owners"})
-_ADD: Kind[list[bool]] = Kind("add", Route.ADD, _each, {"values", "owners"}, copies=_SET)
-_SET_FILE: Kind[list[bool]] = Kind("set_file", Route.WRITE, _each, {"values", "owners"})
+_SET: Kind[list[bool]] = Kind(lambda core: core.set, Route.WRITE, _each, {"values", "owners"})
+_ADD: Kind[list[bool]] = Kind(
+    lambda core: core.add, Route.ADD, _each, {"values", "owners"}, copies=_SET
+)
+_SET_FILE: Kind[list[bool]] = Kind(
+    lambda core: core.set_file, Route.WRITE, _each, {"values", "owners"}
+)
 _ADD_FILE: Kind[list[bool]] = Kind(
-    "add_file", Route.ADD, _each, {"values", "owners"}, copies=_SET_FILE
+    lambda core: core.add_file, Route.ADD, _each, {"values", "owners"}, copies=_SET_FILE
 )
-_SET_PARTS: Kind[None] = Kind("set_parts", Route.CHUNKS, _nothing, {"values"})
-_WRITE_BOXES: Kind[None] = Kind("write_boxes", Route.CHUNKS, _nothing, {"starts"})
-_DELETE: Kind[None] = Kind("delete", Route.WRITE, _nothing)
-_DELETE_PREFIX: Kind[int] = Kind("delete_prefix", Route.ALL, _total, keyed=False)
-_MEASURE: Kind[Measured] = Kind("measure", Route.ALL, _measures, keyed=False)
-_LIST_KEYS: Kind[Page] = Kind("list_page", Route.ALL, _page, keyed=False)
+_SET_PARTS: Kind[None] = Kind(lambda core: core.set_parts, Route.CHUNKS, _nothing, {"values"})
+_WRITE_BOXES: Kind[None] = Kind(lambda core: core.write_boxes, Route.CHUNKS, _nothing, {"starts"})
+_DELETE: Kind[None] = Kind(lambda core: core.delete, Route.WRITE, _nothing)
+_DELETE_PREFIX: Kind[int] = Kind(lambda core: core.delete_prefix, Route.ALL, _total, keyed=False)
+_MEASURE: Kind[Measured] = Kind(lambda core: core.measure, Route.ALL, _measures, keyed=False)
+_LIST_KEYS: Kind[Page] = Kind(lambda core: core.list_page, Route.ALL, _page, keyed=False)
 _LIST_FOLDER: Kind[Page] = Kind(
     # Storages end the pages of a folder at different names, so all pages are merged.
-    "list_page",
+    lambda core: core.list_page,
     Route.ALL,
     _folder,
     keyed=False,
     following=_next_page,
 )
-_PING: Kind[None] = Kind("ping", Route.ALL, _nothing, keyed=False, of_server=True)
-_STATS: Kind[bytes] = Kind("stats", Route.ALL, only, keyed=False, of_server=True)
-_OPERATE: Kind[bytes] = Kind("operate", Route.ALL, only, keyed=False, of_server=True)
-_BEGIN_SPACE: Kind[None] = Kind("begin_space", Route.ALL, _nothing, keyed=False, of_server=True)
-_RENEW_SPACE: Kind[None] = Kind("renew_space", Route.ALL, _nothing, keyed=False, of_server=True)
-_END_SPACE: Kind[None] = Kind("end_space", Route.ALL, _nothing, keyed=False, of_server=True)
+
+
+def _of_server[T](method: Method, join: Callable[[int, Answers], T]) -> Kind[T]:
+    return Kind(method, Route.ALL, join, keyed=False, of_server=True)
+
+
+_PING = _of_server(lambda core: core.ping, _nothing)
+_STATS: Kind[bytes] = _of_server(lambda core: core.stats, only)
+_OPERATE: Kind[bytes] = _of_server(lambda core: core.operate, only)
+_BEGIN_SPACE = _of_server(lambda core: core.begin_space, _nothing)
+_RENEW_SPACE = _of_server(lambda core: core.renew_space, _nothing)
+_END_SPACE = _of_server(lambda core: core.end_space, _nothing)
 
 
 # ---- reading ----
