@@ -22,14 +22,16 @@ std::string quoted(std::string_view text) {
     return out + '"';
 }
 
-class Object {
+class JsonObject {
   public:
-    Object& add(const char* name, std::string value) {
+    JsonObject& add(const char* name, std::string value) {
         text_ += text_.empty() ? "{" : ", ";
         text_ += quoted(name) + ": " + std::move(value);
         return *this;
     }
-    Object& add(const char* name, std::uint64_t value) { return add(name, std::to_string(value)); }
+    JsonObject& add(const char* name, std::uint64_t value) {
+        return add(name, std::to_string(value));
+    }
     std::string take() { return text_.empty() ? "{}" : std::move(text_) + "}"; }
 
   private:
@@ -37,7 +39,7 @@ class Object {
 };
 
 template <typename Counts>
-void add_each(Object& object, const Counts& counts) {
+void add_each(JsonObject& object, const Counts& counts) {
     for (const auto& [name, count] : Counts::names()) {
         object.add(name, counts.*count);
     }
@@ -52,7 +54,7 @@ std::string array(const std::vector<std::string>& values) {
 }
 
 std::string held_json(const AccountCounts& counts) {
-    Object held;
+    JsonObject held;
     for (const auto& [name, amount] : counts.held) {
         held.add(name, amount);
     }
@@ -60,7 +62,7 @@ std::string held_json(const AccountCounts& counts) {
 }
 
 std::string origin_json(const AccountCounts& counts) {
-    return Object()
+    return JsonObject()
         .add("origin", quoted(counts.origin))
         .add("sessions", counts.sessions)
         .add("worked_s", std::to_string(counts.worked_s))
@@ -81,7 +83,7 @@ std::string client_json(const ClientCounters& client, const std::vector<std::str
     const SeenCounts seen = client.seen.counts();
     const AccountCounts account =
         client.account == nullptr ? AccountCounts() : client.account->counts();
-    return Object()
+    return JsonObject()
         .add("id", client.id)
         .add("peer", quoted(client.peer))
         .add("origin", quoted(account.origin))
@@ -103,7 +105,7 @@ std::string client_json(const ClientCounters& client, const std::vector<std::str
 }
 
 std::string space_json(const SpaceCounts& space) {
-    return Object()
+    return JsonObject()
         .add("name", quoted(space.name))
         .add("bytes", space.bytes)
         .add("quota", space.quota)
@@ -228,7 +230,7 @@ std::string Counters::to_json(const std::vector<SpaceCounts>& spaces, const Shel
     of_values.evicted += cache.evicted;
     of_values.evicted_bytes += cache.evicted_bytes;
 
-    Object all;
+    JsonObject all;
     all.add("asked_by", asker)
         .add("uptime_s", std::to_string(seconds_since(start_)))
         .add("connected", connected)
@@ -266,7 +268,7 @@ std::string Counters::sessions_json(std::uint64_t after) const {
         listed.push_back(client_json(*client, client->lanes_, client->encrypted_));
         bytes += listed.back().size();
     }
-    return Object().add("sessions", array(listed)).add("more", more ? "true" : "false").take();
+    return JsonObject().add("sessions", array(listed)).add("more", more ? "true" : "false").take();
 }
 
 }  // namespace ucxstore

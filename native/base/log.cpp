@@ -41,7 +41,7 @@ bool Queue::try_lock_for_a_moment() {
 }
 
 void Queue::push(const Event& event) {
-    const bool is_request = event.kind == Kind::request;
+    const bool is_request = event.kind == EventKind::request;
     if (is_request && !try_lock_for_a_moment()) {
         count_dropped();
         return;
@@ -136,7 +136,7 @@ void Evictions::report() {
     if (count_ > 0) {
         log::add({.area = Area::server,
                   .level = info,
-                  .kind = Kind::evicted,
+                  .kind = EventKind::evicted,
                   .detail = cache_,
                   .count = std::exchange(count_, 0),
                   .bytes = std::exchange(bytes_, 0)});

@@ -21,7 +21,7 @@ enum Level : int { debug = 10, info = 20, warning = 30, off = 1'000'000 };
 enum class Area : std::uint8_t { client, server };
 inline constexpr std::size_t kAreas = 2;
 
-enum class Kind : std::uint8_t {
+enum class EventKind : std::uint8_t {
     connected,
     closed,
     lost,
@@ -36,7 +36,7 @@ enum class Kind : std::uint8_t {
 struct Event {
     Area area;
     Level level;
-    Kind kind;
+    EventKind kind;
     std::string_view peer = {};
     std::string_view key = {};
     std::string_view detail = {};  // the cause, or what was connected by
@@ -46,9 +46,9 @@ struct Event {
 };
 
 template <std::size_t capacity>
-class Text {
+class EventText {
   public:
-    Text& operator=(std::string_view text) {
+    EventText& operator=(std::string_view text) {
         size_ = text.copy(bytes_.data(), capacity);
         return *this;
     }
@@ -63,11 +63,11 @@ class Text {
 struct Record {
     Area area;
     Level level;
-    Kind kind;
+    EventKind kind;
     double time;  // seconds since the epoch
-    Text<64> peer;
-    Text<256> key;
-    Text<192> detail;
+    EventText<64> peer;
+    EventText<256> key;
+    EventText<192> detail;
     std::uint64_t count;
     std::uint64_t bytes;
     double seconds;

@@ -125,7 +125,7 @@ bool PyCachedSource::found(std::uint64_t ticket, nb::handle buffer, const std::s
                            std::uint64_t size) {
     auto value = std::make_shared<BufferRegion>(buffer, released_);
     const bool takes_long = etag.empty() && value->size() >= kLongHash;
-    return answer(ticket, Object{std::move(value), etag, size}, takes_long);
+    return answer(ticket, SourceObject{std::move(value), etag, size}, takes_long);
 }
 
 bool PyCachedSource::answer(std::uint64_t ticket, CallResult result, bool takes_long) {
@@ -190,7 +190,7 @@ void bind_source(nb::module_& module) {
         .def(
             "headed",
             [](Self& self, Calls::Ticket ticket, std::uint64_t size, std::string etag) {
-                self.answer(ticket, Object{nullptr, std::move(etag), size});
+                self.answer(ticket, SourceObject{nullptr, std::move(etag), size});
             },
             "ticket"_a, "size"_a, "etag"_a)
         .def(

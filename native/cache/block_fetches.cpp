@@ -118,7 +118,7 @@ bool BlockFetches::looked(const std::string& key, const std::shared_ptr<HeadFlig
     std::shared_ptr<const ObjectInfo> info;
     Outcome<SourceValue> outcome;
     std::shared_ptr<Region> first;  // blocks
-    if (const auto* object = std::get_if<Object>(&result)) {
+    if (const auto* object = std::get_if<SourceObject>(&result)) {
         first = object->value;
         const bool whole = first != nullptr && first->size() == object->size;
         info = std::make_shared<const ObjectInfo>(ObjectInfo{
@@ -264,7 +264,7 @@ bool BlockFetches::landed(const std::string& key, const std::shared_ptr<RunFligh
                           const ObjectInfo& info, CallResult result) {
     const std::uint64_t begin = flight->run.first * block_;
     const std::uint64_t length = std::min(info.size, begin + flight->run.count * block_) - begin;
-    auto* object = std::get_if<Object>(&result);
+    auto* object = std::get_if<SourceObject>(&result);
     const bool right = object != nullptr && object->value != nullptr &&
                        object->value->size() == length && object->etag == info.etag;
     const bool changed = std::holds_alternative<Changed>(result) ||

@@ -65,7 +65,7 @@ struct Failure {
     bool unknown = false;  // whether the source may have made the change, or may still make it
 };
 struct Missing {};
-struct Object {
+struct SourceObject {
     std::shared_ptr<Region> value;  // or the bytes that the call wants; nullptr for a HeadCall
     std::string etag = {};          // "" where the source has none
     std::uint64_t size = 0;         // of the whole object, for a HeadCall and a GetCall of a range
@@ -87,7 +87,7 @@ struct Measure {
 };
 using Sizes = std::vector<std::uint64_t>;  // wire::kAnySize for a missing key
 using CallResult =
-    std::variant<Failure, Missing, Changed, Object, Stored, Removed, Sizes, Measure, Page>;
+    std::variant<Failure, Missing, Changed, SourceObject, Stored, Removed, Sizes, Measure, Page>;
 
 // Why a result is not the one wanted; "" for a missing key.
 const std::string& failure_of(const CallResult& result);

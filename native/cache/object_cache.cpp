@@ -81,7 +81,7 @@ void ObjectCache::publish(const std::string& key) {
     if (value == nullptr || !shelf_->holds(*value)) {
         return;
     }
-    std::uint64_t until = shared::Entry::kForEver;
+    std::uint64_t until = shared::IndexEntry::kForEver;
     if (freshness_ < kAges) {
         const auto end = *cache_.confirmed(key) + freshness_;
         until =

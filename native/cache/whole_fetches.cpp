@@ -38,7 +38,7 @@ void WholeFetches::fetch(const std::string& key, Later<SourceValue> then, const 
 bool WholeFetches::landed(const std::string& key, const std::shared_ptr<Flight>& flight,
                           CallResult result) {
     Outcome<SourceValue> outcome;
-    if (const auto* object = std::get_if<Object>(&result); object && object->value) {
+    if (const auto* object = std::get_if<SourceObject>(&result); object && object->value) {
         object->value->set_version(version_of(object->etag, *object->value));
         outcome.value = object->value;
     } else {

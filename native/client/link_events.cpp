@@ -2,7 +2,7 @@
 
 namespace ucxstore {
 
-void report(log::Level level, log::Kind kind, std::string_view peer, std::string_view detail,
+void report(log::Level level, log::EventKind kind, std::string_view peer, std::string_view detail,
             std::uint64_t count) {
     if (log::wants(log::Area::client, level)) {
         log::add({.area = log::Area::client,
@@ -22,7 +22,7 @@ void report_slow(std::string_view peer, const Operation& operation) {
     if (const double slow = log::slow_request(); slow > 0 && seconds >= slow) {
         log::add({.area = log::Area::client,
                   .level = log::warning,
-                  .kind = log::Kind::slow_request,
+                  .kind = log::EventKind::slow_request,
                   .peer = peer,
                   .key = operation.items.front().key,
                   .count = operation.items.size(),

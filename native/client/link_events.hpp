@@ -12,7 +12,7 @@ namespace ucxstore {
 constexpr const char* kLeft = "the server ends, restarts, or has no room for idle clients";
 
 // `count` is of the requests that an event is about.
-void report(log::Level level, log::Kind kind, std::string_view peer, std::string_view detail,
+void report(log::Level level, log::EventKind kind, std::string_view peer, std::string_view detail,
             std::uint64_t count = 0);
 
 // Reports an operation that has taken longer than is usual, if it has.

@@ -8,10 +8,10 @@
 
 namespace ucxstore::local {
 
-enum class Kind : std::uint32_t {
+enum class FrameKind : std::uint32_t {
     request = 1,  // wire::RequestHeader; the body is as over UCX
-    value = 2,    // ValueHeader, the key; the body is the segment, unless that is in the upload
-    reply = 3,    // wire::ReplyHeader; the body is the segment
+    value = 2,  // LocalValueHeader, the key; the body is the segment, unless that is in the upload
+    reply = 3,  // wire::ReplyHeader; the body is the segment
     pins = 4,   // server: ShelfHeader, a space's name; whether it lives, a table for this client's
                 // pins, a lifeline, what may be held: 4 descriptors
     index = 5,  // server: ShelfHeader, of the index that replaces an older one; 1 descriptor
@@ -28,14 +28,14 @@ enum class Kind : std::uint32_t {
 
 // Before each message: its header and its body follow. Its descriptors come with its first byte.
 struct Frame {
-    Kind kind;
+    FrameKind kind;
     std::uint32_t descriptors;
     std::uint32_t header_bytes;
     std::uint32_t reserved;
     std::uint64_t body_bytes;
 };
 
-struct ValueHeader {
+struct LocalValueHeader {
     wire::ValueHeader value;
     std::uint64_t place;  // where the segment begins in the upload, or kInBody
     // the key follows, to the end of the header
@@ -69,7 +69,7 @@ struct FilesHeader {
 };
 constexpr std::uint64_t kNoFiles = ~0ull;
 
-static_assert(sizeof(Frame) == 24 && sizeof(ValueHeader) == 72 && sizeof(RoomHeader) == 16);
+static_assert(sizeof(Frame) == 24 && sizeof(LocalValueHeader) == 72 && sizeof(RoomHeader) == 16);
 
 // Segments up to this size come in the body: to copy them twice costs less than to find room.
 constexpr std::uint64_t kInlineBytes = 16 * 1024;

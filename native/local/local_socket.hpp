@@ -19,7 +19,7 @@ namespace ucxstore::local {
 
 // A message on its way out. The memory of `pieces` stays until `sent` is called, or this goes.
 struct OutMessage {
-    Kind kind;
+    FrameKind kind;
     std::string header = {};
     std::vector<ucp_dt_iov_t> pieces = {};  // the body; or
     std::string body = {};                  // this, where there are none
@@ -39,7 +39,7 @@ Fd copy_of(int descriptor);
 
 // A message that has come.
 struct InMessage {
-    Kind kind;
+    FrameKind kind;
     std::string header;
     std::string body;  // empty where place() has taken it
     std::uint64_t body_bytes;
@@ -54,7 +54,8 @@ class LocalSocket {
         virtual ~Handler() = default;
         // A message begins. Returns the memory that its body goes to, of just so many bytes;
         // nullopt for a body that is to be in the message. Throws Error(protocol).
-        virtual std::optional<std::vector<ucp_dt_iov_t>> place(Kind kind, std::string_view header,
+        virtual std::optional<std::vector<ucp_dt_iov_t>> place(FrameKind kind,
+                                                               std::string_view header,
                                                                std::uint64_t body_bytes) = 0;
         // A message has come, all of it. Throws Error(protocol).
         virtual void take(InMessage message) = 0;

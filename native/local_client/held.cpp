@@ -16,8 +16,9 @@ constexpr std::uint64_t kWorthTelling = 32ull << 20;
 }  // namespace
 
 HeldValues::HeldValues(std::shared_ptr<shared::Pins> pins,
-                       std::shared_ptr<const shared::BoardView> board, std::function<void()> tell)
-    : pins_(std::move(pins)), board_(std::move(board)), tell_(std::move(tell)) {
+                       std::shared_ptr<const shared::ReaderLimitView> reader_limit,
+                       std::function<void()> tell)
+    : pins_(std::move(pins)), reader_limit_(std::move(reader_limit)), tell_(std::move(tell)) {
     enlist();
 }
 
@@ -25,17 +26,17 @@ HeldValues::~HeldValues() { strike_off(); }
 
 // What this process holds is known here; what the others hold, as of when the server looked.
 bool HeldValues::may_add(std::uint64_t bytes) const {
-    const std::uint64_t all = board_->held();
+    const std::uint64_t all = reader_limit_->held();
     const std::uint64_t others = all - std::min(all, pins_->held());
-    const std::uint64_t limit = board_->limit();
+    const std::uint64_t limit = reader_limit_->limit();
     return bytes_ + bytes <= limit && others <= limit - (bytes_ + bytes);
 }
 
 bool HeldValues::has_changed() {
     const std::uint64_t change = bytes_ > told_ ? bytes_ - told_ : told_ - bytes_;
     if (tell_ == nullptr ||
-        change <
-            std::min(std::max<std::uint64_t>(board_->limit() / kShareOfLimit, 1), kWorthTelling)) {
+        change < std::min(std::max<std::uint64_t>(reader_limit_->limit() / kShareOfLimit, 1),
+                          kWorthTelling)) {
         return false;
     }
     told_ = bytes_;

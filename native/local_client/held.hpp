@@ -11,8 +11,8 @@
 
 #include "base/around_forks.hpp"
 #include "base/mutex.hpp"
-#include "shared/board.hpp"
 #include "shared/pins.hpp"
+#include "shared/reader_limit.hpp"
 
 namespace ucxstore {
 
@@ -21,7 +21,8 @@ class HeldValues final : public std::enable_shared_from_this<HeldValues>, privat
   public:
     // `tell` is called when the server should look again at what is held: so much has changed. It
     // is not called in a forked child, which has no session of its own for it.
-    HeldValues(std::shared_ptr<shared::Pins> pins, std::shared_ptr<const shared::BoardView> board,
+    HeldValues(std::shared_ptr<shared::Pins> pins,
+               std::shared_ptr<const shared::ReaderLimitView> reader_limit,
                std::function<void()> tell);
     ~HeldValues() override;
 
@@ -65,7 +66,7 @@ class HeldValues final : public std::enable_shared_from_this<HeldValues>, privat
     bool has_changed();
 
     const std::shared_ptr<shared::Pins> pins_;
-    const std::shared_ptr<const shared::BoardView> board_;
+    const std::shared_ptr<const shared::ReaderLimitView> reader_limit_;
     std::function<void()> tell_;
     Mutex mutex_;
     std::unordered_map<shared::Place, Block> blocks_;

@@ -15,8 +15,8 @@
 
 namespace ucxstore {
 
+using local::FrameKind;
 using local::InMessage;
-using local::Kind;
 using local::OutMessage;
 using local::raw;
 
@@ -93,7 +93,7 @@ std::function<void()> LocalLink::tell_held() {
         if (const auto self = weak.lock()) {
             self->thread_->post([self] {
                 if (!self->closed_) {
-                    self->send({.kind = Kind::held});
+                    self->send({.kind = FrameKind::held});
                 }
             });
         }
@@ -110,15 +110,15 @@ void LocalLink::close() {
 
 void LocalLink::begin() {
     thread_->watch(socket_.fd(), [this] { move(); });
-    report(log::info, log::Kind::connected, peer_, "local");
+    report(log::info, log::EventKind::connected, peer_, "local");
 }
 
 void LocalLink::end(ErrorKind kind, std::string_view message, bool lost) {
     if (closed_.exchange(true)) {
         return;
     }
-    report(lost ? log::warning : log::info, lost ? log::Kind::lost : log::Kind::closed, peer_,
-           message, in_flight_.registered());
+    report(lost ? log::warning : log::info, lost ? log::EventKind::lost : log::EventKind::closed,
+           peer_, message, in_flight_.registered());
     try {
         cause_ = message;
     } catch (const std::bad_alloc&) {  // it is just closed then
@@ -247,7 +247,9 @@ void LocalLink::send(OutMessage message) {
 void LocalLink::send_request(const Operation& operation, Outgoing outgoing) {
     outgoing.header.token = token_;
     outgoing.header.request = operation.id;
-    send({.kind = Kind::request, .header = raw(outgoing.header), .body = std::move(outgoing.body)});
+    send({.kind = FrameKind::request,
+          .header = raw(outgoing.header),
+          .body = std::move(outgoing.body)});
 }
 
 void LocalLink::send_file(const Pointer& operation) {
@@ -261,7 +263,7 @@ void LocalLink::send_file(const Pointer& operation) {
                                    .segment = size,
                                    .offset = 0,
                                    .length = size};
-    OutMessage message{.kind = Kind::file, .header = raw(header) + item.key};
+    OutMessage message{.kind = FrameKind::file, .header = raw(header) + item.key};
     message.descriptors.push_back(std::move(operation->file));
     operation->went_as_file = true;
     step();
@@ -312,7 +314,7 @@ void LocalLink::pump() {
 // False where there is no room for it yet.
 bool LocalLink::send_segment(const Pointer& operation, Item& item, std::uint32_t index) {
     const Memory& memory = *item.memory;
-    local::ValueHeader header{};
+    local::LocalValueHeader header{};
     header.value.token = token_;
     header.value.request = operation->id;
     header.value.item = index;
@@ -322,7 +324,7 @@ bool LocalLink::send_segment(const Pointer& operation, Item& item, std::uint32_t
     header.value.offset = item.next;
     header.value.length = std::min(header.value.segment, header.value.total - header.value.offset);
     header.place = local::kInBody;
-    OutMessage message{.kind = Kind::value};
+    OutMessage message{.kind = FrameKind::value};
     std::byte* target = nullptr;
     if (header.value.total <= local::kInlineBytes) {
         message.body.resize(header.value.length);
@@ -330,7 +332,7 @@ bool LocalLink::send_segment(const Pointer& operation, Item& item, std::uint32_t
     } else {
         if (upload_ == nullptr) {
             auto upload = std::make_unique<Upload>();
-            OutMessage shared{.kind = Kind::upload};
+            OutMessage shared{.kind = FrameKind::upload};
             shared.descriptors.emplace_back(fcntl(upload->descriptor(), F_DUPFD_CLOEXEC, 0));
             if (!shared.descriptors.back()) {
                 throw_errno("a descriptor for the server", ErrorKind::resource);
@@ -369,9 +371,9 @@ bool LocalLink::send_segment(const Pointer& operation, Item& item, std::uint32_t
 
 // ---- what comes ----
 
-std::optional<std::vector<ucp_dt_iov_t>> LocalLink::place(Kind kind, std::string_view bytes,
+std::optional<std::vector<ucp_dt_iov_t>> LocalLink::place(FrameKind kind, std::string_view bytes,
                                                           std::uint64_t body_bytes) {
-    if (kind != Kind::reply) {
+    if (kind != FrameKind::reply) {
         if (body_bytes > 0) {
             throw Error(ErrorKind::protocol, "a body where none belongs");
         }
@@ -401,9 +403,9 @@ std::optional<std::vector<ucp_dt_iov_t>> LocalLink::place(Kind kind, std::string
 
 void LocalLink::take(InMessage message) {
     switch (message.kind) {
-        case Kind::reply:
+        case FrameKind::reply:
             return on_reply(message);
-        case Kind::room: {
+        case FrameKind::room: {
             const auto room =
                 wire::read_header<local::RoomHeader>(message.header.data(), message.header.size());
             if (!room || upload_ == nullptr) {
@@ -415,7 +417,7 @@ void LocalLink::take(InMessage message) {
             }
             return pump();
         }
-        case Kind::files: {
+        case FrameKind::files: {
             const auto files =
                 wire::read_header<local::FilesHeader>(message.header.data(), message.header.size());
             if (!files) {

@@ -89,7 +89,7 @@ class LocalLink : public Link,
     void send_file(const Pointer& operation);
     void pump();
     bool send_segment(const Pointer& operation, Item& item, std::uint32_t index);
-    std::optional<std::vector<ucp_dt_iov_t>> place(local::Kind kind, std::string_view header,
+    std::optional<std::vector<ucp_dt_iov_t>> place(local::FrameKind kind, std::string_view header,
                                                    std::uint64_t body_bytes) override;
     void take(local::InMessage message) override;
     void on_reply(const local::InMessage& message);

@@ -2,7 +2,7 @@
 
 namespace ucxstore {
 
-Part whole_pages(const Wanting& wanting, std::uint64_t page) {
+ValuePart whole_pages(const Wanting& wanting, std::uint64_t page) {
     const auto [source, target, size, room] = wanting;
     if (source % page != target % page) {
         return {};

@@ -6,7 +6,7 @@
 namespace ucxstore {
 
 // Bytes [begin, begin + length) of what is wanted of a value.
-struct Part {
+struct ValuePart {
     std::uint64_t begin = 0;
     std::uint64_t length = 0;
 };
@@ -21,6 +21,6 @@ struct Wanting {
 
 // Returns the whole pages of it, from the first to the last; none if they lie at other distances
 // from the beginning of a page here and there. The last one may reach into the room.
-Part whole_pages(const Wanting& wanting, std::uint64_t page);
+ValuePart whole_pages(const Wanting& wanting, std::uint64_t page);
 
 }  // namespace ucxstore

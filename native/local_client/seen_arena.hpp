@@ -7,7 +7,7 @@
 
 #include "base/handle.hpp"
 #include "base/status.hpp"
-#include "local/mapping.hpp"
+#include "local/file_mapping.hpp"
 
 namespace ucxstore {
 
@@ -16,7 +16,7 @@ class SeenArena {
     // `bytes`: all of the file. It is kept open only if pages are to be mapped from it, too. Throws
     // Error(protocol).
     SeenArena(Fd file, std::uint64_t bytes, std::uint64_t limit, bool stays_open)
-        : memory_(file, local::Mapping::Access::read, limit), bytes_(bytes) {
+        : memory_(file, local::FileMapping::Access::read, limit), bytes_(bytes) {
         if (bytes != memory_.size()) {
             throw Error(ErrorKind::protocol, "an arena that is not as large as it should be");
         }
@@ -31,7 +31,7 @@ class SeenArena {
     int file() const { return file_.get(); }
 
   private:
-    const local::Mapping memory_;
+    const local::FileMapping memory_;
     const std::uint64_t bytes_;
     Fd file_;
 };

@@ -22,7 +22,7 @@ Upload::Upload() : file_(memfd_create("ucxstore-upload", MFD_CLOEXEC | MFD_ALLOW
         fcntl(file_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
         throw_errno("memory for values that are sent", ErrorKind::memory);
     }
-    memory_.emplace(file_, local::Mapping::Access::write, kBytes);
+    memory_.emplace(file_, local::FileMapping::Access::write, kBytes);
     pages_.emplace(kBytes / kPage);
 }
 

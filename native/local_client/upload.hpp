@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "base/handle.hpp"
-#include "local/mapping.hpp"
+#include "local/file_mapping.hpp"
 #include "shared/extents.hpp"
 
 namespace ucxstore {
@@ -29,7 +29,7 @@ class Upload {
 
   private:
     Fd file_;
-    std::optional<local::Mapping> memory_;
+    std::optional<local::FileMapping> memory_;
     std::optional<Extents> pages_;
     std::map<std::uint64_t, std::uint64_t> taken_;  // pages by their first
 };

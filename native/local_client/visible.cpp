@@ -48,7 +48,7 @@ class Visible::Used {
 
 // What is wanted of a value that was found.
 struct Visible::Wanted {
-    const shared::Entry& entry;
+    const shared::IndexEntry& entry;
     const wire::Selected& selected;
 
     // Of its block.
@@ -57,7 +57,7 @@ struct Visible::Wanted {
 
 namespace {
 
-wire::ReplyHeader header_of(std::uint32_t item, const shared::Entry& entry) {
+wire::ReplyHeader header_of(std::uint32_t item, const shared::IndexEntry& entry) {
     wire::ReplyHeader header{};
     header.item = item;
     header.status = wire::Status::ok;
@@ -104,8 +104,8 @@ const std::byte* Visible::bytes_at(shared::Place place, std::uint64_t bytes) con
     return there ? arena->second->data() + offset : nullptr;
 }
 
-std::optional<shared::Entry> Visible::find(std::string_view key,
-                                           std::atomic<shared::Place>* pin) const {
+std::optional<shared::IndexEntry> Visible::find(std::string_view key,
+                                                std::atomic<shared::Place>* pin) const {
     if (pin == nullptr) {
         return std::nullopt;
     }
@@ -199,7 +199,7 @@ bool Visible::map_into(Operation& operation, const Item& item, const Wanted& wan
     const std::uint64_t end = offset + size;
     const std::uint64_t room = end == result.size() ? result.capacity() - end : 0;
     const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-    const Part pages = whole_pages({source, offset, size, room}, page);
+    const ValuePart pages = whole_pages({source, offset, size, room}, page);
     if (arena->file() < 0 || pages.length < (result.eager ? page : kLeastMappedBytes)) {
         return false;
     }

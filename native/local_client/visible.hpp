@@ -54,7 +54,8 @@ struct Visible {
     struct Wanted;
 
     bool map_into(Operation& operation, const Item& item, const Wanted& wanted, Used& pin) const;
-    std::optional<shared::Entry> find(std::string_view key, std::atomic<shared::Place>* pin) const;
+    std::optional<shared::IndexEntry> find(std::string_view key,
+                                           std::atomic<shared::Place>* pin) const;
     const std::byte* bytes_at(shared::Place place, std::uint64_t bytes) const;
 };
 

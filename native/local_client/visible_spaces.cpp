@@ -11,8 +11,8 @@
 
 namespace ucxstore {
 
+using local::FrameKind;
 using local::InMessage;
-using local::Kind;
 
 namespace {
 
@@ -27,7 +27,7 @@ std::size_t most_open_arenas() {
 
 // The number of the shelf that a message of these is about.
 std::uint64_t shelf_of(const InMessage& message) {
-    const bool of_arena = message.kind == Kind::arena || message.kind == Kind::dropped;
+    const bool of_arena = message.kind == FrameKind::arena || message.kind == FrameKind::dropped;
     const std::size_t at = of_arena ? offsetof(local::ArenaHeader, shelf) : 0;
     std::uint64_t shelf = 0;
     if (message.header.size() < at + sizeof(shelf)) {
@@ -47,18 +47,18 @@ std::shared_ptr<const Visible> renewed(const std::shared_ptr<const Visible>& bef
         wire::read_header<local::ArenaHeader>(message.header.data(), message.header.size());
     const auto number = arena ? static_cast<std::uint32_t>(arena->number) : 0;
     const bool has_descriptor = message.descriptors.size() == 1;
-    if (message.kind == Kind::dropped && arena) {
+    if (message.kind == FrameKind::dropped && arena) {
         visible->arenas.erase(number);
-    } else if (message.kind == Kind::pins && message.descriptors.size() == 4) {
+    } else if (message.kind == FrameKind::pins && message.descriptors.size() == 4) {
         visible->life = std::make_shared<shared::LifeWatch>(message.descriptors[0]);
         visible->pins = std::make_shared<shared::Pins>(shared::PinTable::Descriptors{
             std::move(message.descriptors[1]), std::move(message.descriptors[2])});
         visible->held = std::make_shared<HeldValues>(
-            visible->pins, std::make_shared<shared::BoardView>(message.descriptors[3]),
+            visible->pins, std::make_shared<shared::ReaderLimitView>(message.descriptors[3]),
             std::move(tell_held));
-    } else if (message.kind == Kind::index && has_descriptor) {
+    } else if (message.kind == FrameKind::index && has_descriptor) {
         visible->index = std::make_shared<shared::IndexReader>(message.descriptors[0]);
-    } else if (message.kind == Kind::arena && has_descriptor && arena) {
+    } else if (message.kind == FrameKind::arena && has_descriptor && arena) {
         const bool stays_open = visible->arenas.size() < most_open_arenas();
         visible->arenas[number] = std::make_shared<SeenArena>(
             std::move(message.descriptors[0]), arena->bytes, kMaxArenaBytes, stays_open);
@@ -91,7 +91,7 @@ bool VisibleSpaces::is_for_space(const InMessage& message) {
 void VisibleSpaces::see(InMessage& message, std::function<void()> tell_held) {
     const std::uint64_t shelf = shelf_of(message);
     auto all = std::make_shared<All>(*all_.load());
-    if (message.kind == Kind::pins) {
+    if (message.kind == FrameKind::pins) {
         std::string name = message.header.substr(sizeof(local::ShelfHeader));
         // One that was forgotten is shown anew, by another number.
         if (!wire::is_space_name(name) || names_.contains(shelf) || all->contains(name) ||
@@ -100,7 +100,7 @@ void VisibleSpaces::see(InMessage& message, std::function<void()> tell_held) {
         }
         (*all)[name] = renewed(nullptr, message, std::move(tell_held));
         names_.emplace(shelf, std::move(name));
-    } else if (message.kind == Kind::ended) {
+    } else if (message.kind == FrameKind::ended) {
         const auto found = names_.find(shelf);
         if (found == names_.end()) {
             return;  // it was not shown in the end

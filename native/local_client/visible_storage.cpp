@@ -93,7 +93,7 @@ bool VisibleStorage::lost_pins() const {
 }
 
 void VisibleStorage::take(local::InMessage& message, std::function<void()> tell_held) {
-    if (message.kind == local::Kind::root) {
+    if (message.kind == local::FrameKind::root) {
         if (message.descriptors.size() != 3) {
             throw Error(ErrorKind::protocol, "a directory without its descriptors");
         }

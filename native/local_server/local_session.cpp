@@ -14,8 +14,8 @@
 
 namespace ucxstore {
 
+using local::FrameKind;
 using local::InMessage;
-using local::Kind;
 using local::OutMessage;
 using local::raw;
 
@@ -72,7 +72,7 @@ class LocalSession::LocalSending : public Sending {
         const Amount amount = message.amount();
         // The socket has the message until all of it is with the kernel, and so has the value.
         session_.send(
-            {.kind = Kind::reply,
+            {.kind = FrameKind::reply,
              .header = raw(message.header),
              .pieces = std::move(message.pieces),
              .body = std::move(message.payload),
@@ -103,7 +103,9 @@ void refuse_passed(const std::shared_ptr<Account>& account, Fd fd) {
 }
 
 // How many descriptors a message of this kind has.
-std::size_t descriptors_of(Kind kind) { return kind == Kind::upload || kind == Kind::file ? 1 : 0; }
+std::size_t descriptors_of(FrameKind kind) {
+    return kind == FrameKind::upload || kind == FrameKind::file ? 1 : 0;
+}
 
 bool has_hung_up(int fd) {
     pollfd events{.fd = fd, .events = 0, .revents = 0};
@@ -137,7 +139,7 @@ class LocalSession::PinHolder : public shared::Holder {
             thread->post([weak = session_, why] {
                 const auto self = weak.lock();
                 if (self != nullptr && !self->closed_) {
-                    self->client_->report(log::warning, log::Kind::refused, why);
+                    self->client_->report(log::warning, log::EventKind::refused, why);
                     self->client_->doom();
                 }
             });
@@ -201,7 +203,7 @@ void LocalSession::UploadReceiver::drop(Parcel parcel) {
         current_ = nullptr;
     }
     try {
-        session_.send_other({.kind = Kind::room, .header = raw(*segment)});
+        session_.send_other({.kind = FrameKind::room, .header = raw(*segment)});
     } catch (const std::exception&) {  // for want of memory: a value may go in a destructor
         session_.client_->doom();
     }
@@ -257,7 +259,7 @@ bool LocalSession::move() {
         }
         listen();
     } catch (const std::exception& error) {
-        client_->report(log::warning, log::Kind::refused, error.what());
+        client_->report(log::warning, log::EventKind::refused, error.what());
         client_->doom();
     }
     look_();
@@ -290,7 +292,7 @@ bool LocalSession::catch_up() {
         }
         listen();
     } catch (const std::exception& error) {
-        client_->report(log::warning, log::Kind::refused, error.what());
+        client_->report(log::warning, log::EventKind::refused, error.what());
         client_->doom();
     }
     seat_.charge(Clock::now() - begun);
@@ -375,11 +377,11 @@ Showings::OnDrop LocalSession::on_drop() {
     };
 }
 
-std::optional<std::vector<ucp_dt_iov_t>> LocalSession::place(Kind kind, std::string_view,
+std::optional<std::vector<ucp_dt_iov_t>> LocalSession::place(FrameKind kind, std::string_view,
                                                              std::uint64_t body_bytes) {
-    const std::uint64_t most = kind == Kind::request ? wire::kMaxRequestBytes
-                               : kind == Kind::value ? local::kInlineBytes
-                                                     : 0;
+    const std::uint64_t most = kind == FrameKind::request ? wire::kMaxRequestBytes
+                               : kind == FrameKind::value ? local::kInlineBytes
+                                                          : 0;
     if (body_bytes > most) {
         throw Error(ErrorKind::protocol, "a message that is too large");
     }
@@ -406,23 +408,23 @@ void LocalSession::take(InMessage message) {
         send_other(shown_root_->take_message());
     }
     switch (message.kind) {
-        case Kind::request:
+        case FrameKind::request:
             return session_.dispatch<wire::RequestHeader>(
                 message.header.data(), message.header.size(),
                 [&](const wire::RequestHeader& header) {
                     session_.on_request(header, std::as_bytes(std::span(message.body)));
                 });
-        case Kind::value:
+        case FrameKind::value:
             return on_value(message);
-        case Kind::file:
+        case FrameKind::file:
             return on_file(message);
-        case Kind::upload:
+        case FrameKind::upload:
             if (upload_) {
                 throw Error(ErrorKind::protocol, "a second upload");
             }
             upload_.emplace(std::move(message.descriptors[0]));
             return;
-        case Kind::held:
+        case FrameKind::held:
             // However often it says so: the look is due once.
             showings_.sweep_soon();
             return;
@@ -436,7 +438,7 @@ void LocalSession::on_file(InMessage& message) {
         throw Error(ErrorKind::protocol, "a file without its key");
     }
     if (!takes_files_) {
-        send_other({.kind = Kind::files, .header = raw(local::FilesHeader{local::kNoFiles})});
+        send_other({.kind = FrameKind::files, .header = raw(local::FilesHeader{local::kNoFiles})});
     }
     session_.dispatch<wire::ValueHeader>(
         message.header.data(), message.header.size(), [&](const wire::ValueHeader& header) {
@@ -447,13 +449,13 @@ void LocalSession::on_file(InMessage& message) {
 
 void LocalSession::on_value(const InMessage& message) {
     const auto header =
-        wire::read_header<local::ValueHeader>(message.header.data(), message.header.size());
+        wire::read_header<local::LocalValueHeader>(message.header.data(), message.header.size());
     if (!header || message.header.size() - sizeof(*header) > wire::kMaxKeyBytes) {
         throw Error(ErrorKind::protocol, "a value without a header");
     }
     session_.dispatch<wire::ValueHeader>(
         message.header.data(), sizeof(wire::ValueHeader), [&](const wire::ValueHeader& value) {
-            const std::string key = message.header.substr(sizeof(local::ValueHeader));
+            const std::string key = message.header.substr(sizeof(local::LocalValueHeader));
             if (header->place == local::kInBody) {
                 if (message.body.size() != value.length) {
                     throw Error(ErrorKind::protocol, "a value that is not as long as it says");

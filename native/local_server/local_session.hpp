@@ -72,7 +72,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession>,
         local::RoomHeader* current_ = nullptr;
     };
 
-    std::optional<std::vector<ucp_dt_iov_t>> place(local::Kind kind, std::string_view header,
+    std::optional<std::vector<ucp_dt_iov_t>> place(local::FrameKind kind, std::string_view header,
                                                    std::uint64_t body_bytes) override;
     void take(local::InMessage message) override;
     bool reads_on(std::uint64_t) override {

@@ -19,7 +19,7 @@ constexpr std::uint64_t kPiece = 64 << 10;
 }  // namespace
 
 SeenUpload::SeenUpload(Fd&& file)
-    : mapping_(file, local::Mapping::Access::read, local::kMaxUploadBytes),
+    : mapping_(file, local::FileMapping::Access::read, local::kMaxUploadBytes),
       file_(std::move(file)) {}
 
 // To read a hole of a mapping would fill it, with memory that the kernel counts to this process.

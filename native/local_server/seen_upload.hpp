@@ -7,7 +7,7 @@
 #include <span>
 
 #include "base/handle.hpp"
-#include "local/mapping.hpp"
+#include "local/file_mapping.hpp"
 #include "memory/copier.hpp"
 
 namespace ucxstore {
@@ -29,7 +29,7 @@ class SeenUpload {
     bool is_there(std::uint64_t place, std::uint64_t length) const;
     void read(std::uint64_t place, std::span<std::byte> target) const;
 
-    const local::Mapping mapping_;
+    const local::FileMapping mapping_;
     const Fd file_;
 };
 

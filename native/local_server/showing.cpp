@@ -8,10 +8,10 @@ namespace ucxstore {
 namespace {
 
 using local::copy_of;
-using local::Kind;
+using local::FrameKind;
 using local::raw;
 
-local::OutMessage with_descriptor(Kind kind, Fd descriptor, std::string header) {
+local::OutMessage with_descriptor(FrameKind kind, Fd descriptor, std::string header) {
     local::OutMessage message{.kind = kind, .header = std::move(header)};
     message.descriptors.push_back(std::move(descriptor));
     return message;
@@ -48,23 +48,23 @@ bool Showing::show(const Region& value, std::vector<local::OutMessage>& messages
     if (pins_ == nullptr) {
         auto pins = shelf_->add_reader(keeps_, holder_);
         auto [table, lifeline] = pins->take_descriptors();
-        messages.push_back(
-            with_descriptor(Kind::pins, copy_of(life_), raw(local::ShelfHeader{number_}) + space_));
+        messages.push_back(with_descriptor(FrameKind::pins, copy_of(life_),
+                                           raw(local::ShelfHeader{number_}) + space_));
         messages.back().descriptors.push_back(std::move(table));
         messages.back().descriptors.push_back(std::move(lifeline));
-        messages.back().descriptors.push_back(shelf_->board());
+        messages.back().descriptors.push_back(shelf_->reader_limit());
         seen_by_->add(pins);
         pins_ = std::move(pins);
     }
     if (generation_ != shelf_->generation()) {
         auto [descriptor, generation] = shelf_->index();
-        messages.push_back(
-            with_descriptor(Kind::index, std::move(descriptor), raw(local::ShelfHeader{number_})));
+        messages.push_back(with_descriptor(FrameKind::index, std::move(descriptor),
+                                           raw(local::ShelfHeader{number_})));
         generation_ = generation;
     }
     if (!arenas_.contains(*number)) {
         auto [descriptor, bytes] = shelf_->arena(*number);  // it is there, as the value is
-        messages.push_back(with_descriptor(Kind::arena, std::move(descriptor),
+        messages.push_back(with_descriptor(FrameKind::arena, std::move(descriptor),
                                            raw(local::ArenaHeader{*number, number_, bytes})));
         arenas_.insert(*number);
     }

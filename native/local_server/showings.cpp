@@ -8,7 +8,7 @@
 
 namespace ucxstore {
 
-using local::Kind;
+using local::FrameKind;
 using local::OutMessage;
 
 namespace {
@@ -136,8 +136,8 @@ void Showings::forget_one(std::vector<OutMessage>& messages) {
 
 void Showings::forget(Spaces::iterator space, std::vector<OutMessage>& messages) {
     const local::ShelfHeader header{space->showing->number()};
-    messages.push_back(
-        {.kind = Kind::ended, .header = {reinterpret_cast<const char*>(&header), sizeof(header)}});
+    messages.push_back({.kind = FrameKind::ended,
+                        .header = {reinterpret_cast<const char*>(&header), sizeof(header)}});
     spaces_.erase(space);
 }
 
@@ -156,7 +156,7 @@ void Showings::drop(std::uint64_t shelf, std::uint32_t arena, std::vector<OutMes
     }
     if (showing != nullptr && showing->forget(arena)) {
         const local::ArenaHeader header{arena, shelf, 0};
-        messages.push_back({.kind = Kind::dropped,
+        messages.push_back({.kind = FrameKind::dropped,
                             .header = {reinterpret_cast<const char*>(&header), sizeof(header)}});
     }
 }

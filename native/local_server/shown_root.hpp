@@ -38,7 +38,7 @@ class ShownRoot {
 
     const std::shared_ptr<SeenByClient> seen_by_;
     const std::shared_ptr<shared::SessionPage> page_;
-    local::OutMessage message_{.kind = local::Kind::root};
+    local::OutMessage message_{.kind = local::FrameKind::root};
 };
 
 }  // namespace ucxstore

@@ -13,9 +13,9 @@ constexpr std::size_t kNumberBytes = sizeof(std::uint64_t);
 constexpr std::size_t kMostBeyond = 1 << 16;
 
 // The texts of a message.
-enum class Part : std::uint32_t { header = 0, data = 1 };
+enum class SealedPart : std::uint32_t { header = 0, data = 1 };
 
-Aead::Nonce nonce_of(std::uint64_t number, Part part) {
+Aead::Nonce nonce_of(std::uint64_t number, SealedPart part) {
     Aead::Nonce nonce;
     std::memcpy(nonce.data(), &number, sizeof(number));
     std::memcpy(nonce.data() + sizeof(number), &part, sizeof(part));
@@ -29,21 +29,21 @@ struct Beside {
 };
 static_assert(sizeof(Beside) == 16);
 
-Text header_text(const std::shared_ptr<AeadPool>& pool, std::uint64_t number, Message kind,
-                 std::uint64_t data_bytes) {
+SealedText header_text(const std::shared_ptr<AeadPool>& pool, std::uint64_t number, Message kind,
+                       std::uint64_t data_bytes) {
     const Beside beside{static_cast<std::uint64_t>(kind), data_bytes};
-    return {pool, nonce_of(number, Part::header), std::as_bytes(std::span(&beside, 1))};
+    return {pool, nonce_of(number, SealedPart::header), std::as_bytes(std::span(&beside, 1))};
 }
 
 std::byte* writable(std::string& text) { return reinterpret_cast<std::byte*>(text.data()); }
 
 }  // namespace
 
-Text::Text(std::shared_ptr<AeadPool> pool, const Aead::Nonce& nonce,
-           std::span<const std::byte> beside)
+SealedText::SealedText(std::shared_ptr<AeadPool> pool, const Aead::Nonce& nonce,
+                       std::span<const std::byte> beside)
     : pool_(std::move(pool)), aead_(pool_->take()), good_(aead_->begin(nonce, beside)) {}
 
-void Text::update(const std::byte* source, std::byte* target, std::size_t length) noexcept {
+void SealedText::update(const std::byte* source, std::byte* target, std::size_t length) noexcept {
     good_ = good_ && aead_->update(source, target, length);
     if (!good_) {
         std::fill_n(target, length, std::byte{0});
@@ -92,7 +92,7 @@ void OpenedData::add_tag(std::span<const std::byte> fragment) noexcept {
 
 std::uint64_t Sealer::seal_header(Message kind, std::string& header, std::uint64_t data_bytes) {
     const std::uint64_t number = next_++;
-    Text text = header_text(pool_, number, kind, data_bytes);
+    SealedText text = header_text(pool_, number, kind, data_bytes);
     text.update(writable(header), writable(header), header.size());
     Aead::Tag tag{};
     if (!text.end(tag)) {
@@ -104,7 +104,7 @@ std::uint64_t Sealer::seal_header(Message kind, std::string& header, std::uint64
 }
 
 std::unique_ptr<SealedData> Sealer::data(std::uint64_t number, std::uint64_t bytes) {
-    return std::make_unique<SealedData>(pool_, nonce_of(number, Part::data), bytes);
+    return std::make_unique<SealedData>(pool_, nonce_of(number, SealedPart::data), bytes);
 }
 
 std::optional<Opener::Opened> Opener::open_header(Message kind, std::span<const std::byte> header,
@@ -118,7 +118,7 @@ std::optional<Opener::Opened> Opener::open_header(Message kind, std::span<const 
     std::memcpy(&opened.data.number, header.data(), kNumberBytes);
     opened.data.bytes = sealed_data_bytes == 0 ? 0 : sealed_data_bytes - Aead::kTagBytes;
     opened.header.resize(header.size() - kAround);
-    Text text = header_text(pool_, opened.data.number, kind, opened.data.bytes);
+    SealedText text = header_text(pool_, opened.data.number, kind, opened.data.bytes);
     text.update(header.data() + kNumberBytes, writable(opened.header), opened.header.size());
     Aead::Tag tag;
     std::memcpy(tag.data(), header.data() + header.size() - tag.size(), tag.size());
@@ -146,7 +146,7 @@ bool Opener::is_new(std::uint64_t number) {
 }
 
 std::unique_ptr<OpenedData> Opener::data(const Data& data) {
-    return std::make_unique<OpenedData>(pool_, nonce_of(data.number, Part::data), data.bytes);
+    return std::make_unique<OpenedData>(pool_, nonce_of(data.number, SealedPart::data), data.bytes);
 }
 
 std::optional<std::string> Opener::open_data(const Data& data, std::span<const std::byte> sealed) {
@@ -154,7 +154,7 @@ std::optional<std::string> Opener::open_data(const Data& data, std::span<const s
     if (opened.empty()) {
         return opened;
     }
-    OpenedData text(pool_, nonce_of(data.number, Part::data), data.bytes);
+    OpenedData text(pool_, nonce_of(data.number, SealedPart::data), data.bytes);
     text.add(0, sealed, [&](std::uint64_t, std::span<const std::byte> all) {
         text.open(all.data(), writable(opened), all.size());
     });

@@ -30,13 +30,13 @@ constexpr std::uint64_t sealed_bytes(std::uint64_t data) {
 }
 
 // A text under way, which gives its Aead back.
-class Text {
+class SealedText {
   public:
-    Text(std::shared_ptr<AeadPool> pool, const Aead::Nonce& nonce,
-         std::span<const std::byte> beside = {});
-    Text(const Text&) = delete;
-    Text& operator=(const Text&) = delete;
-    ~Text() { pool_->give(std::move(aead_)); }
+    SealedText(std::shared_ptr<AeadPool> pool, const Aead::Nonce& nonce,
+               std::span<const std::byte> beside = {});
+    SealedText(const SealedText&) = delete;
+    SealedText& operator=(const SealedText&) = delete;
+    ~SealedText() { pool_->give(std::move(aead_)); }
 
     // Once it has failed it fails for good; what was to be written then is zeros.
     void update(const std::byte* source, std::byte* target, std::size_t length) noexcept;
@@ -65,7 +65,7 @@ class SealedData {
     void take_tag(std::span<std::byte> target) noexcept;
 
   private:
-    Text text_;
+    SealedText text_;
     const std::uint64_t bytes_;
     std::uint64_t had_ = 0;  // of data and tag
     Aead::Tag tag_{};
@@ -115,7 +115,7 @@ class OpenedData {
     void keep(std::uint64_t offset, std::span<const std::byte> fragment);
     void add_tag(std::span<const std::byte> fragment) noexcept;
 
-    Text text_;
+    SealedText text_;
     const std::uint64_t bytes_;
     std::uint64_t had_ = 0;
     Aead::Tag tag_{};

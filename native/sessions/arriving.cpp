@@ -343,7 +343,7 @@ void Arriving::refuse(const ItemId& id, const std::exception& error) { sending_-
 void Arriving::altered(const ItemId& id, const Value& value) {
     value->refuse();
     if (!client_->closed()) {
-        client_->report(log::warning, log::Kind::refused,
+        client_->report(log::warning, log::EventKind::refused,
                         "'" + value->key() + "' was changed on its way");
         sending_->reply(id, Status::altered);
     }

@@ -125,12 +125,12 @@ class ClientRecord {
     void note_waiting(std::uint64_t gets) { client_->gets_waiting = gets; }
     // The lanes to it, once it is connected.
     void set_lanes(std::vector<std::string> lanes, bool encrypted = false) {
-        report(log::info, log::Kind::connected, lanes.empty() ? std::string() : lanes.front());
+        report(log::info, log::EventKind::connected, lanes.empty() ? std::string() : lanes.front());
         server_->set_lanes(*client_, std::move(lanes), encrypted);
     }
 
     // Logs an event of this client.
-    void report(log::Level level, log::Kind kind, std::string_view detail = {}) const {
+    void report(log::Level level, log::EventKind kind, std::string_view detail = {}) const {
         report({.area = log::Area::server, .level = level, .kind = kind, .detail = detail});
     }
     void report(log::Event event) const {

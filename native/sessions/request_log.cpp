@@ -68,7 +68,7 @@ void RequestLog::write(const Line& line, const char* end, TimePoint now) {
     const std::string what = kind + " " + (line.end == nullptr ? end : line.end);
     client_->report({.area = log::Area::server,
                      .level = log::debug,
-                     .kind = log::Kind::request,
+                     .kind = log::EventKind::request,
                      .key = line.key,
                      .detail = what,
                      .count = line.keys,

@@ -115,7 +115,7 @@ Session::Look Session::look(TimePoint now) {
     const TimePoint yields = arriving_->yields_at(now);
     const auto granted = client_->bounds().left(kAfterGrant);
     if (granted == Bounds::WallClock::duration::zero()) {
-        client_->report(log::info, log::Kind::lost, "its grant has expired");
+        client_->report(log::info, log::EventKind::lost, "its grant has expired");
         return {true, TimePoint::max()};
     }
     if (!client_->doomed() && !sending_->failed() && now <= std::min(stalls, yields)) {
@@ -134,7 +134,7 @@ Session::Look Session::look(TimePoint now) {
         return {false, next};
     }
     if (client_->kicked()) {
-        client_->report(log::warning, log::Kind::kicked);
+        client_->report(log::warning, log::EventKind::kicked);
         return {true, TimePoint::max()};
     }
     // A client that has all it asked for may be gone by the time UCX says that it cannot be
@@ -142,12 +142,12 @@ Session::Look Session::look(TimePoint now) {
     if (busy() || sending_->broke_off() || arriving_->broke_off()) {
         ++service_.counters->sessions_lost;
         const bool stalled = !client_->doomed() && !sending_->failed();
-        client_->report(log::warning, log::Kind::lost,
+        client_->report(log::warning, log::EventKind::lost,
                         !stalled        ? "it is gone"
                         : now <= stalls ? "it sends too little, and others wait for its room"
                                         : "nothing has moved for 60 s");
     } else {
-        client_->report(log::info, log::Kind::closed);
+        client_->report(log::info, log::EventKind::closed);
     }
     return {true, TimePoint::max()};
 }
@@ -356,7 +356,7 @@ void Session::on_altered(const wire::RequestHeader& header) {
 }
 
 void Session::refuse(const char* why) {
-    client_->report(log::warning, log::Kind::refused, why);
+    client_->report(log::warning, log::EventKind::refused, why);
     ++service_.counters->messages_refused;
     client_->doom();
 }

@@ -59,7 +59,7 @@ struct SipState {
 
 // Whether an entry is not believed any more.
 bool is_over(std::uint64_t until) {
-    return until != Entry::kForEver &&
+    return until != IndexEntry::kForEver &&
            until <=
                static_cast<std::uint64_t>(
                    std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch())
@@ -143,7 +143,7 @@ void IndexWriter::make(std::uint64_t cells) {
     used_ = removed_ = 0;
 }
 
-void IndexWriter::write(Cell& cell, std::uint64_t hash, const Entry& entry) {
+void IndexWriter::write(Cell& cell, std::uint64_t hash, const IndexEntry& entry) {
     const std::uint64_t sequence = cell.sequence.load(memory_order_relaxed);
     cell.sequence.store(sequence + 1, memory_order_relaxed);
     step();
@@ -175,7 +175,7 @@ Cell* IndexWriter::find(std::string_view key, std::uint64_t hash) const {
     }
 }
 
-void IndexWriter::put(std::string_view key, const Entry& entry) {
+void IndexWriter::put(std::string_view key, const IndexEntry& entry) {
     const std::uint64_t hash = hash_key(header_->seed, key);
     if (Cell* const cell = find(key, hash)) {
         write(*cell, hash, entry);
@@ -234,7 +234,7 @@ void IndexWriter::grow() {
         if (cell.hash.load(memory_order_relaxed) < kFirstHash) {
             continue;
         }
-        const Entry entry{
+        const IndexEntry entry{
             cell.place.load(memory_order_relaxed), cell.size.load(memory_order_relaxed),
             cell.version.load(memory_order_relaxed), cell.until.load(memory_order_relaxed),
             static_cast<std::uint32_t>(cell.key_bytes.load(memory_order_relaxed))};
@@ -277,8 +277,8 @@ IndexReader::~IndexReader() { munmap(const_cast<IndexHeader*>(header_), bytes_);
 
 bool IndexReader::superseded() const { return header_->superseded.load(memory_order_acquire) != 0; }
 
-std::optional<Entry> IndexReader::find(std::string_view key, std::atomic<Place>& pin,
-                                       const BytesAt& bytes_at, std::uint32_t& unknown) const {
+std::optional<IndexEntry> IndexReader::find(std::string_view key, std::atomic<Place>& pin,
+                                            const BytesAt& bytes_at, std::uint32_t& unknown) const {
     unknown = 0;
     const auto* const cells = reinterpret_cast<const Cell*>(header_ + 1);
     const std::uint64_t hash = hash_key(header_->seed, key);
@@ -288,7 +288,7 @@ std::optional<Entry> IndexReader::find(std::string_view key, std::atomic<Place>&
         const Cell& cell = cells[at];
         const std::uint64_t sequence = cell.sequence.load(memory_order_acquire);
         const std::uint64_t found = cell.hash.load(memory_order_acquire);
-        const Entry entry{
+        const IndexEntry entry{
             cell.place.load(memory_order_acquire), cell.size.load(memory_order_acquire),
             cell.version.load(memory_order_acquire), cell.until.load(memory_order_acquire),
             static_cast<std::uint32_t>(cell.key_bytes.load(memory_order_acquire))};
@@ -305,7 +305,7 @@ std::optional<Entry> IndexReader::find(std::string_view key, std::atomic<Place>&
             step();
             // Before the second look at the cell: so the entry was there while it was believed.
             const std::uint64_t until = header_->believed_until.load(memory_order_acquire);
-            const bool believed = until == Entry::kForEver || boot_nanoseconds() < until;
+            const bool believed = until == IndexEntry::kForEver || boot_nanoseconds() < until;
             if (cell.sequence.load(memory_order_seq_cst) != sequence) {
                 pin.store(0, memory_order_release);
                 ++tries;

@@ -44,7 +44,7 @@ constexpr std::uint64_t block_bytes(std::uint64_t size, std::size_t key_bytes) {
 }
 
 // What is known of a value that lies in an arena.
-struct Entry {
+struct IndexEntry {
     Place place = 0;
     std::uint64_t size = 0;
     std::uint64_t version = 0;
@@ -105,7 +105,7 @@ class IndexWriter {
     // From now on readers find this entry under the key, and no older one. The key's bytes are in
     // the block already. Throws Error(memory) where the index must grow and cannot; then readers
     // find none.
-    void put(std::string_view key, const Entry& entry);
+    void put(std::string_view key, const IndexEntry& entry);
     // From now on readers do not find it.
     void remove(std::string_view key);
     // From then on readers find none of them, even if this process stands still; for ever at first.
@@ -122,7 +122,7 @@ class IndexWriter {
     Cell* cells() const;
     Cell* find(std::string_view key, std::uint64_t hash) const;
     Cell* free_cell(std::uint64_t hash) const;
-    static void write(Cell& cell, std::uint64_t hash, const Entry& entry);
+    static void write(Cell& cell, std::uint64_t hash, const IndexEntry& entry);
     void make(std::uint64_t cells);
     void grow();
     void unmap();
@@ -133,7 +133,7 @@ class IndexWriter {
     std::uint64_t generation_ = 0;
     std::uint64_t used_ = 0;
     std::uint64_t removed_ = 0;
-    std::uint64_t believed_until_ = Entry::kForEver;
+    std::uint64_t believed_until_ = IndexEntry::kForEver;
 };
 
 // A reader's side, in any process. Called from any thread.
@@ -152,8 +152,8 @@ class IndexReader {
     // the block for anything else. nullopt, and nothing pinned, where there is none that is still
     // believed, or where `bytes_at` does not know the arena of what may be it: then `unknown` is
     // that arena.
-    std::optional<Entry> find(std::string_view key, std::atomic<Place>& pin,
-                              const BytesAt& bytes_at, std::uint32_t& unknown) const;
+    std::optional<IndexEntry> find(std::string_view key, std::atomic<Place>& pin,
+                                   const BytesAt& bytes_at, std::uint32_t& unknown) const;
 
   private:
     const IndexHeader* header_ = nullptr;

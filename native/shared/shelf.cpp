@@ -50,7 +50,7 @@ class Shelf::Value : public Region {
     Value& operator=(const Value&) = delete;
     ~Value() override {
         if (was_published) {
-            shelf_->limbo_.retire(block_, std::move(keeps_));
+            shelf_->retired_blocks_.retire(block_, std::move(keeps_));
         } else {
             shelf_->arenas_.give(block_, incomplete);
         }
@@ -63,7 +63,7 @@ class Shelf::Value : public Region {
     std::string_view key() const {
         return {reinterpret_cast<const char*>(block_.data) + key_offset(size_), key_bytes_};
     }
-    Entry entry(std::uint64_t until) const {
+    IndexEntry entry(std::uint64_t until) const {
         return {place_of(block_.arena, block_.offset), size_, version(), until,
                 static_cast<std::uint32_t>(key_bytes_)};
     }
@@ -72,7 +72,7 @@ class Shelf::Value : public Region {
     void settle() const {
         if (!read_only_ && block_.bytes >= Arenas::kHugePage) {
             alive_ = std::make_shared<char>();
-            shelf_->collapser_.add(*shelf_->arenas_.arena(block_.arena), block_, alive_);
+            shelf_->huge_page_maker_.add(*shelf_->arenas_.arena(block_.arena), block_, alive_);
         }
     }
 
@@ -97,8 +97,8 @@ Shelf::Shelf(const ShelfOptions& options)
     : counts_uses_(options.counts_uses),
       arenas_([this](std::uint32_t number) { dropped(number); }, options.first_bytes,
               options.most_bytes, options.keep_bytes, options.bound),
-      board_(options.most_held),
-      limbo_(arenas_, &board_, options.most_held, options.bound) {}
+      reader_limit_(options.most_held),
+      retired_blocks_(arenas_, &reader_limit_, options.most_held, options.bound) {}
 
 std::shared_ptr<Shelf> Shelf::make(const ShelfOptions& options) {
     return std::shared_ptr<Shelf>(new Shelf(options));
@@ -161,7 +161,7 @@ void Shelf::publish(const Region& value, std::uint64_t until) {
     since_look += ours->extent().bytes;
     if (since_look >= kLookEvery) {
         since_look = 0;
-        limbo_.sweep_soon();
+        retired_blocks_.sweep_soon();
     }
     const std::lock_guard lock(mutex_);
     try {
@@ -198,7 +198,7 @@ void Shelf::end() {
     {
         const std::lock_guard lock(mutex_);
         ended_ = true;
-        limbo_.end();
+        retired_blocks_.end();
     }
     dropped(kAllArenas);
 }
@@ -210,17 +210,17 @@ std::shared_ptr<PinTable> Shelf::add_reader(std::shared_ptr<const void> keeps,
     if (ended_) {
         throw Error(ErrorKind::scratch_ended, "its values are no longer shown");
     }
-    limbo_.add(table);
+    retired_blocks_.add(table);
     return table;
 }
 
 unsigned Shelf::take_uses(const Sized& value) const {
     const Value* const ours = own(value);
-    return ours == nullptr ? 0 : limbo_.take_uses(ours->place());
+    return ours == nullptr ? 0 : retired_blocks_.take_uses(ours->place());
 }
 
 std::function<bool(const Sized&)> Shelf::pinned() const {
-    return [this, places = limbo_.pinned()](const Sized& value) {
+    return [this, places = retired_blocks_.pinned()](const Sized& value) {
         const Value* const ours = own(value);
         return ours != nullptr && places.contains(ours->place());
     };
@@ -228,7 +228,7 @@ std::function<bool(const Sized&)> Shelf::pinned() const {
 
 std::uint64_t Shelf::seen_unasked() const {
     const std::uint64_t shown = shown_;
-    return std::max(limbo_.seen().gets, shown) - shown;
+    return std::max(retired_blocks_.seen().gets, shown) - shown;
 }
 
 Shelf::Index Shelf::index() const {
@@ -241,7 +241,7 @@ std::uint64_t Shelf::generation() const {
     return index_.generation();
 }
 
-Fd Shelf::board() const { return duplicate(board_.descriptor()); }
+Fd Shelf::reader_limit() const { return duplicate(reader_limit_.descriptor()); }
 
 std::optional<std::uint32_t> Shelf::arena_with(const Region& value) const {
     const Value* const ours = own(value);
@@ -288,17 +288,17 @@ Shelf::SharedArena Shelf::arena(std::uint32_t number) const {
 }
 
 ShelfCounts Shelf::counts() {
-    limbo_.sweep_soon();
+    retired_blocks_.sweep_soon();
     const Arenas::Usage usage = arenas_.usage();
-    const SeenCounts seen = limbo_.seen();
+    const SeenCounts seen = retired_blocks_.seen();
     return {.gets_seen = seen.gets,
             .bytes_seen = seen.bytes,
             .arenas = usage.arenas,
             .arena_bytes = usage.reserved,
             .arena_bytes_used = usage.taken,
             .arena_bytes_slack = usage.slack,
-            .arena_bytes_waiting = limbo_.waiting(),
-            .arena_bytes_held = board_.held(),
+            .arena_bytes_waiting = retired_blocks_.waiting(),
+            .arena_bytes_held = reader_limit_.held(),
             .adopted = usage.adopted,
             .adopted_bytes = usage.adopted_bytes};
 }

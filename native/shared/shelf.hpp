@@ -15,9 +15,9 @@
 #include "base/mutex.hpp"
 #include "memory/region.hpp"
 #include "shared/arenas.hpp"
-#include "shared/collapser.hpp"
+#include "shared/huge_page_maker.hpp"
 #include "shared/index.hpp"
-#include "shared/limbo.hpp"
+#include "shared/retired_blocks.hpp"
 
 namespace ucxstore::shared {
 
@@ -26,7 +26,7 @@ struct ShelfOptions {
     std::uint64_t most_bytes = Arenas::kAnyBytes;     // see Arenas
     // The bytes of values that all readers together may hold for as long as they like; fewer where
     // `bound` has less room.
-    std::uint64_t most_held = Board::kNoLimit;
+    std::uint64_t most_held = ReaderLimit::kNoLimit;
     bool counts_uses = false;  // whether readers count what they read
     // Empty arenas of so many bytes together are kept for a while: see timer().
     std::uint64_t keep_bytes = 0;
@@ -61,9 +61,9 @@ class Shelf : public std::enable_shared_from_this<Shelf> {
     bool holds(const Sized& value) const;
 
     // Shows a value to readers, in place of what the key had. It was made above for that key, has
-    // its version, and does not change any more. `until`: see Entry. Where there is no memory for a
-    // larger index, readers find nothing under the key, and ask.
-    void publish(const Region& value, std::uint64_t until = Entry::kForEver);
+    // its version, and does not change any more. `until`: see IndexEntry. Where there is no memory
+    // for a larger index, readers find nothing under the key, and ask.
+    void publish(const Region& value, std::uint64_t until = IndexEntry::kForEver);
     // Readers do not find it from now on; who has pinned the value keeps it.
     void withdraw(std::string_view key);
     // The same for the key of a value; does nothing for one that is not shown here.
@@ -77,21 +77,21 @@ class Shelf : public std::enable_shared_from_this<Shelf> {
     // Throws Error(memory), Error(resource), and Error(scratch_ended) after end().
     std::shared_ptr<PinTable> add_reader(std::shared_ptr<const void> keeps = nullptr,
                                          std::shared_ptr<Holder> holder = nullptr);
-    // Looks at what readers have pinned: see Limbo.
-    void sweep(bool needed = false) { limbo_.sweep(needed); }
-    void sweep_soon() { limbo_.sweep_soon(); }
-    void make_room(std::uint64_t bytes, bool needed) { limbo_.make_room(bytes, needed); }
+    // Looks at what readers have pinned: see RetiredBlocks.
+    void sweep(bool needed = false) { retired_blocks_.sweep(needed); }
+    void sweep_soon() { retired_blocks_.sweep_soon(); }
+    void make_room(std::uint64_t bytes, bool needed) { retired_blocks_.make_room(bytes, needed); }
     // Whether a reader has anything pinned.
-    bool pins_any(const PinTable& table) const { return limbo_.pins_any(table); }
+    bool pins_any(const PinTable& table) const { return retired_blocks_.pins_any(table); }
     // Drops what is kept for readers that have gone.
-    void forget_gone() { limbo_.forget_gone(); }
+    void forget_gone() { retired_blocks_.forget_gone(); }
     // Gives back memory that has been empty for too long. To be called when timer() can be read.
     void trim() { arenas_.trim(Clock::now()); }
     int timer() const { return arenas_.timer(); }
     // The same of all that is empty.
     void give_back() { arenas_.give_back(); }
     // Bytes without a key that readers may still have pinned.
-    std::uint64_t waiting() const { return limbo_.waiting(); }
+    std::uint64_t waiting() const { return retired_blocks_.waiting(); }
     // How often readers say that they have read a value since the last call.
     unsigned take_uses(const Sized& value) const;
     // Tells of a value whether readers have it pinned, as they have now.
@@ -111,7 +111,7 @@ class Shelf : public std::enable_shared_from_this<Shelf> {
     };
     Index index() const;
     std::uint64_t generation() const;
-    Fd board() const;
+    Fd reader_limit() const;
     // None where the arena is not there any more; and the bytes of its blocks.
     struct SharedArena {
         Fd descriptor;
@@ -143,9 +143,9 @@ class Shelf : public std::enable_shared_from_this<Shelf> {
     std::vector<std::weak_ptr<OnDrop>> watchers_;
     Arenas arenas_;
     // At once: whoever reads what was just written should be able to map it.
-    Collapser collapser_{std::chrono::milliseconds(0)};
-    Board board_;
-    Limbo limbo_;
+    HugePageMaker huge_page_maker_{std::chrono::milliseconds(0)};
+    ReaderLimit reader_limit_;
+    RetiredBlocks retired_blocks_;
     mutable Mutex mutex_;
     bool ended_ = false;
     IndexWriter index_{[this](Place place, std::uint64_t) { return bytes_at(place); }};

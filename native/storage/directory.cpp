@@ -23,14 +23,14 @@
 namespace ucxstore {
 namespace {
 
-struct Entry {
+struct DirectoryEntry {
     // In the order of whole keys a directory sorts as its name with "/" after it.
     std::string order;
 
     bool is_directory() const { return order.ends_with('/'); }
     std::string name() const { return order.substr(0, order.size() - (is_directory() ? 1 : 0)); }
     // The memory that it takes, about.
-    std::size_t bytes() const { return sizeof(Entry) + order.capacity(); }
+    std::size_t bytes() const { return sizeof(DirectoryEntry) + order.capacity(); }
 };
 
 // The memory for the entries of a directory, however deep it lies: half of all is for the directory
@@ -47,14 +47,14 @@ Fd open_value(const DirectoryRoot& root, const std::string& key) {
 
 // The entry, if it is a key or the beginning of keys. nullopt for a name that no key has, and for a
 // file that a get would refuse.
-std::optional<Entry> classify(const DirectoryRoot& root, int directory, const std::string& base,
-                              const dirent& found) {
+std::optional<DirectoryEntry> classify(const DirectoryRoot& root, int directory,
+                                       const std::string& base, const dirent& found) {
     std::string name = found.d_name;
     if (name == "." || name == ".." || is_our_own(name) || wire::key_fault(name)) {
         return std::nullopt;
     }
     if (found.d_type == DT_REG || found.d_type == DT_DIR) {
-        return Entry{found.d_type == DT_DIR ? name + "/" : std::move(name)};
+        return DirectoryEntry{found.d_type == DT_DIR ? name + "/" : std::move(name)};
     }
     // A link is a key where it leads to a file; links to directories are not walked (cycles).
     struct stat about{};
@@ -62,16 +62,17 @@ std::optional<Entry> classify(const DirectoryRoot& root, int directory, const st
         return std::nullopt;
     }
     if (S_ISDIR(about.st_mode)) {
-        return Entry{name + "/"};
+        return DirectoryEntry{name + "/"};
     }
     if (S_ISLNK(about.st_mode)) {
         try {
-            return root.file(base + name) ? std::optional(Entry{std::move(name)}) : std::nullopt;
+            return root.file(base + name) ? std::optional(DirectoryEntry{std::move(name)})
+                                          : std::nullopt;
         } catch (const Error&) {
             return std::nullopt;  // it leads out of the root
         }
     }
-    return S_ISREG(about.st_mode) ? std::optional(Entry{std::move(name)}) : std::nullopt;
+    return S_ISREG(about.st_mode) ? std::optional(DirectoryEntry{std::move(name)}) : std::nullopt;
 }
 
 // Whether the walk must look at `path`, which ends in "/" for a directory: it begins with the
@@ -107,7 +108,7 @@ class Entries {
           most_bytes_(std::max(most_bytes, kLeastBytes)) {}
 
     // nullptr after the last.
-    const Entry* next() {
+    const DirectoryEntry* next() {
         if (next_ == kept_.size() && std::exchange(more_, false)) {
             read();
             next_ = 0;
@@ -119,14 +120,14 @@ class Entries {
 
   private:
     void read();
-    void keep(Entry entry);
+    void keep(DirectoryEntry entry);
 
     const Scope& scope_;
     const std::string path_;
     const std::string base_;
     const std::size_t most_bytes_;
-    std::vector<Entry> kept_;  // a heap while it is read: the last one comes first
-    std::size_t bytes_ = 0;    // of these
+    std::vector<DirectoryEntry> kept_;  // a heap while it is read: the last one comes first
+    std::size_t bytes_ = 0;             // of these
     std::size_t next_ = 0;
     std::string last_;  // of those that are through
     bool more_ = true;
@@ -177,19 +178,19 @@ void Entries::read() {
     if (errno != 0) {
         throw_errno("listing '" + path_ + "'");
     }
-    std::ranges::sort_heap(kept_, {}, &Entry::order);
+    std::ranges::sort_heap(kept_, {}, &DirectoryEntry::order);
 }
 
-void Entries::keep(Entry entry) {
+void Entries::keep(DirectoryEntry entry) {
     if (entry.order <= last_ || (more_ && entry.order > kept_.front().order) ||
         !concerns(base_ + entry.order, scope_.prefix, scope_.cursor)) {
         return;
     }
     bytes_ += entry.bytes();
     kept_.push_back(std::move(entry));
-    std::ranges::push_heap(kept_, {}, &Entry::order);
+    std::ranges::push_heap(kept_, {}, &DirectoryEntry::order);
     while (bytes_ > most_bytes_ && kept_.size() > 1) {
-        std::ranges::pop_heap(kept_, {}, &Entry::order);
+        std::ranges::pop_heap(kept_, {}, &DirectoryEntry::order);
         bytes_ -= kept_.back().bytes();
         kept_.pop_back();
         more_ = true;
@@ -230,7 +231,7 @@ class Filling {
 bool walk(const Scope& scope, const std::string& directory, std::size_t bytes, Filling& page) {
     const std::string base = directory.empty() ? "" : directory + "/";
     Entries entries(scope, directory, bytes / 2);
-    while (const Entry* entry = entries.next()) {
+    while (const DirectoryEntry* entry = entries.next()) {
         const std::string path = base + entry->name();
         if (entry->is_directory() ? !walk(scope, path, bytes / 2, page) : !page.add(path, path)) {
             return false;
@@ -334,7 +335,7 @@ Page DirectoryStorage::list(const std::string& prefix, bool delimited, const std
     const std::string from = cursor.empty() ? cursor : prefix + cursor;
     const Scope scope{root_, prefix, from, pace};
     Entries entries(scope, directory, listing_bytes_);
-    while (const Entry* entry = entries.next()) {
+    while (const DirectoryEntry* entry = entries.next()) {
         if (!filling.add(entry->name(), entry->order)) {
             return page;
         }

@@ -45,9 +45,9 @@ constexpr unsigned kLegacy = 0x60;
     throw Error(ErrorKind::connect, "the peer's UCX address is malformed: " + what);
 }
 
-class Reader {
+class AddressReader {
   public:
-    explicit Reader(std::string_view packed) : rest_(packed) {}
+    explicit AddressReader(std::string_view packed) : rest_(packed) {}
 
     std::string_view bytes(std::size_t size) {
         if (size > rest_.size()) {
@@ -77,7 +77,7 @@ class Reader {
 };
 
 // What a transport can do, and how fast. UCX computes with it.
-void read_attributes(Reader& reader, unsigned version) {
+void read_attributes(AddressReader& reader, unsigned version) {
     if (version == kVersion2) {
         reader.bytes(8);
         return;
@@ -92,7 +92,7 @@ void read_attributes(Reader& reader, unsigned version) {
     }
 }
 
-void read_header(Reader& reader, unsigned& version, WorkerAddress& address) {
+void read_header(AddressReader& reader, unsigned& version, WorkerAddress& address) {
     const unsigned first = reader.byte();
     version = first & kHalf;
     if (version != kVersion1 && version != kVersion2) {
@@ -112,7 +112,7 @@ void read_header(Reader& reader, unsigned& version, WorkerAddress& address) {
 }
 
 // Whether it was the last of the device's.
-bool read_transport(Reader& reader, unsigned version, std::string_view device,
+bool read_transport(AddressReader& reader, unsigned version, std::string_view device,
                     WorkerAddress& address) {
     if (address.transports.size() == kMostTransports) {
         refuse("it has too many transports");
@@ -129,7 +129,8 @@ bool read_transport(Reader& reader, unsigned version, std::string_view device,
 }
 
 // Whether it was the last one.
-bool read_device(Reader& reader, unsigned version, unsigned& greatest, WorkerAddress& address) {
+bool read_device(AddressReader& reader, unsigned version, unsigned& greatest,
+                 WorkerAddress& address) {
     const unsigned first = reader.byte();
     const bool has_transports = (first & kNoTransports) == 0;
     const unsigned index = reader.extended(first, kDeviceIndex, version);
@@ -202,7 +203,7 @@ std::uint16_t transport_name(std::string_view name) {
 
 WorkerAddress WorkerAddress::read(std::string_view packed) {
     WorkerAddress address;
-    Reader reader(packed);
+    AddressReader reader(packed);
     unsigned version = 0;
     read_header(reader, version, address);
     if (reader.next() == kNothing) {

@@ -249,7 +249,7 @@ bool Progress::arm_idle(TimePoint now) {
         if (!one.armed && !one.worker->busy() && now - one.last_active >= kLinger) {
             listen_again(one);
             one.armed = one.worker->arm();
-            if (!one.armed && one.worker->gate().guarded()) {
+            if (!one.armed && one.worker->fences().guarded()) {
                 one.worker->used = true;  // the events were taken in, and are told once
             }
         }

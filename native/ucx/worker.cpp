@@ -34,7 +34,7 @@ void require_descriptors() {
 
 Worker::Worker(std::shared_ptr<const Context> context) : context_(std::move(context)) {
     require_descriptors();
-    const Gate::Before before;
+    const WorkerFences::Before before;
     const AsyncThreadWatch watch;
     ucp_worker_params_t params{};
     params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_EVENTS;
@@ -50,7 +50,7 @@ Worker::Worker(std::shared_ptr<const Context> context) : context_(std::move(cont
     check(ucp_worker_get_address(worker, &address, &length), "asking UCX for its address");
     address_.assign(reinterpret_cast<const char*>(address), length);
     ucp_worker_release_address(worker, address);
-    gate_.emplace(before, address_);
+    worker_fences_.emplace(before, address_);
 
     check(ucp_worker_get_efd(worker, &event_fd_), "asking UCX for its event descriptor");
 }

@@ -14,7 +14,7 @@
 #include "threads/thread_bound.hpp"
 #include "ucx/context.hpp"
 #include "ucx/distance.hpp"
-#include "ucx/gate.hpp"
+#include "ucx/worker_fences.hpp"
 
 namespace ucxstore {
 
@@ -33,12 +33,12 @@ class Worker {
     int event_fd() const { return event_fd_; }
 
     // Who may connect to what UCX listens on: nobody, until it is opened.
-    Gate& gate() { return *gate_; }
+    WorkerFences& fences() { return *worker_fences_; }
 
     // One round; whether anything happened.
     bool progress() {
         thread.check("Worker::progress");
-        if (gate_->guarded() && !gate_->may_look(has_events())) {
+        if (worker_fences_->guarded() && !worker_fences_->may_look(has_events())) {
             return false;
         }
         return ucp_worker_progress(handle_.get()) != 0;
@@ -94,7 +94,7 @@ class Worker {
     std::shared_ptr<const Context> context_;
     WorkerHandle handle_;
     std::string address_;
-    std::optional<Gate> gate_;  // always there once it is made
+    std::optional<WorkerFences> worker_fences_;  // always there once it is made
     int event_fd_ = -1;
 };
 

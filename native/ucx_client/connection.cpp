@@ -202,7 +202,7 @@ void Connection::report_connected() const {
     for (const std::string& lane : endpoint_.lanes()) {
         lanes += (lanes.empty() ? "" : ", ") + lane;
     }
-    report(log::info, log::Kind::connected, peer_, lanes);
+    report(log::info, log::EventKind::connected, peer_, lanes);
 }
 
 void Connection::start(const std::shared_ptr<Operation>& operation) {
@@ -513,14 +513,14 @@ void Connection::close(ErrorKind kind, std::string_view message) {
 
 void Connection::shut(const char* why) {
     if (!closed_) {
-        report(log::info, log::Kind::closed, peer_, why);
+        report(log::info, log::EventKind::closed, peer_, why);
     }
     close(ErrorKind::server_lost, why);
 }
 
 void Connection::give_up(ErrorKind kind, std::string_view message) {
     if (!closed_) {
-        report(log::warning, log::Kind::lost, peer_, message, in_flight_.registered());
+        report(log::warning, log::EventKind::lost, peer_, message, in_flight_.registered());
     }
     close(kind, message);
 }

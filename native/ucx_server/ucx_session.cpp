@@ -93,7 +93,7 @@ void UcxSession::meet() {
         return;
     }
     try {
-        worker_->gate().shut();  // UCX has the client's connections
+        worker_->fences().shut();  // UCX has the client's connections
         sending_->connect(address_);
         client_->set_lanes(sending_->lanes(), seals_ != nullptr);
         session_.on_ping(*first_ping_);
@@ -125,8 +125,8 @@ TimePoint UcxSession::tick(Progress&, TimePoint now) {
     if (closed()) {
         return TimePoint::max();
     }
-    if (worker_->gate().broken()) {
-        client_->report(log::warning, log::Kind::refused,
+    if (worker_->fences().broken()) {
+        client_->report(log::warning, log::EventKind::refused,
                         "somebody else has connected to what UCX listens on for it");
         client_->doom();
     }
@@ -135,7 +135,7 @@ TimePoint UcxSession::tick(Progress&, TimePoint now) {
     if (!sending_->connected()) {
         meets = begun_ + kMeetTimeout;
         if (now > meets) {
-            client_->report(log::warning, log::Kind::refused, "it has sent nothing for 20 s");
+            client_->report(log::warning, log::EventKind::refused, "it has sent nothing for 20 s");
             client_->doom();
         }
     }

@@ -28,7 +28,7 @@ void UcxThread::attach(std::unique_ptr<Worker> worker, Fd fd, const wire::Token&
                        const std::string& address, const Admitted& client, const Keys& keys) {
     const Callers callers = callers_of(fd.get(), address);
     adopt(std::move(worker), std::move(fd), [&](std::unique_ptr<Worker> taken) {
-        taken->gate().open(callers.hosts, callers.user);
+        taken->fences().open(callers.hosts, callers.user);
         auto session = std::make_shared<UcxSession>(
             std::move(taken), service_, progress(), turns_, token, address, client,
             keys ? std::make_shared<wire::Seals>(*keys) : nullptr);

@@ -265,7 +265,7 @@ class Reported : public BadClient {
     ~Reported() override { log::listen(log::off, log::off); }
 
     // The detail of the first warning of a kind, once there is one.
-    std::optional<std::string> hears(log::Kind kind) {
+    std::optional<std::string> hears(log::EventKind kind) {
         std::optional<std::string> detail;
         puppet_.until(
             [&] {
@@ -284,7 +284,7 @@ class Reported : public BadClient {
 
 TEST_F(Reported, AMessageThatIsRefused) {
     puppet_.send(Message::request, request(static_cast<wire::Op>(77)), "x");
-    const auto why = hears(log::Kind::refused);
+    const auto why = hears(log::EventKind::refused);
     ASSERT_TRUE(why);
     EXPECT_NE(*why, "");
 }
@@ -293,7 +293,7 @@ TEST_F(Reported, ItsEndInTheMiddleOfSomething) {
     puppet_.send(Message::value, value(kSegment + 2, kSegment, 2) + "evil", "xx");
     puppet_.flush();
     control_.reset();
-    EXPECT_EQ(hears(log::Kind::lost), "it is gone");
+    EXPECT_EQ(hears(log::EventKind::lost), "it is gone");
 }
 
 TEST_F(BadClient, AskingForMoreMemoryThanThereIsIsRefused) {

@@ -348,7 +348,8 @@ class BadFile : public Committing {
     void pass(const wire::ValueHeader& value, const std::string& key,
               std::initializer_list<int> descriptors) {
         const std::string text = raw(value) + key;
-        const local::Frame frame{local::Kind::file, static_cast<std::uint32_t>(descriptors.size()),
+        const local::Frame frame{local::FrameKind::file,
+                                 static_cast<std::uint32_t>(descriptors.size()),
                                  static_cast<std::uint32_t>(text.size()), 0, 0};
         std::string bytes = raw(frame) + text;
         iovec piece{bytes.data(), bytes.size()};
@@ -379,10 +380,10 @@ class BadFile : public Committing {
             const auto rest = static_cast<std::size_t>(frame.header_bytes + frame.body_bytes);
             EXPECT_EQ(recv(socket_.get(), text.data(), rest, MSG_WAITALL),
                       static_cast<ssize_t>(rest));
-            if (frame.kind == local::Kind::reply) {
+            if (frame.kind == local::FrameKind::reply) {
                 return wire::read_header<wire::ReplyHeader>(text.data(), rest)->status;
             }
-            EXPECT_EQ(frame.kind, local::Kind::files);
+            EXPECT_EQ(frame.kind, local::FrameKind::files);
         }
     }
     void expect_unmoved() {
@@ -503,11 +504,11 @@ TEST_F(BadFile, IsOnlyAPart) {
 
 TEST_F(BadFile, ComesAfterAPartOfItsValue) {
     const std::string key = "evil";
-    const std::string text = raw(local::ValueHeader{
+    const std::string text = raw(local::LocalValueHeader{
         {token_, 1, 0, 0, 5'000'000, local::kUploadSegmentBytes, 0, 10}, local::kInBody});
     const auto memory = allocation_of(pattern(kSize), "evil");
     // No segment is so short; whatever comes of it, the file is not taken as its rest.
-    const local::Frame frame{local::Kind::value, 0,
+    const local::Frame frame{local::FrameKind::value, 0,
                              static_cast<std::uint32_t>(text.size() + key.size()), 0, 10};
     const std::string bytes = raw(frame) + text + key + std::string(10, 'x');
     ASSERT_EQ(::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),

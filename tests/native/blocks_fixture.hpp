@@ -28,7 +28,7 @@ class BlocksTest : public RemoteTest {
         for (const auto& [ticket, call] : remote_->calls().take()) {
             if (std::holds_alternative<HeadCall>(call)) {
                 asked.push_back({0, 0});
-                answer(ticket, Object{nullptr, etag, value.size()});
+                answer(ticket, SourceObject{nullptr, etag, value.size()});
                 continue;
             }
             const auto& get = std::get<GetCall>(call);
@@ -39,9 +39,9 @@ class BlocksTest : public RemoteTest {
                 answer(ticket, Changed{});
             } else {
                 const auto begin = value.begin() + static_cast<std::ptrdiff_t>(get.begin);
-                answer(
-                    ticket,
-                    Object{region(Bytes(begin, value.begin() + static_cast<std::ptrdiff_t>(end))),
+                answer(ticket,
+                       SourceObject{
+                           region(Bytes(begin, value.begin() + static_cast<std::ptrdiff_t>(end))),
                            etag, size});
             }
         }

@@ -174,9 +174,9 @@ TEST_F(BlocksTest, FailuresAreTold) {
 TEST_F(BlocksTest, APartThatIsShortOrOfAnotherTagIsNotTaken) {
     const auto fetched = fetch_part(kFar, kFar + 10);
     serve(value_, "e");
-    answer(taken<GetCall>(), Object{region(Bytes(5)), "e"});
+    answer(taken<GetCall>(), SourceObject{region(Bytes(5)), "e"});
     serve(value_, "e");
-    answer(taken<GetCall>(), Object{region(Bytes(kBlock)), "other"});
+    answer(taken<GetCall>(), SourceObject{region(Bytes(kBlock)), "other"});
     serve(value_, "e");
     serve(value_, "e");
     EXPECT_EQ(bytes_of(*fetched, kFar, 10), cut(value_, kFar, 10));
@@ -189,7 +189,8 @@ TEST_F(BlocksTest, AWriteLeavesNoBlockOfTheOldValue) {
     const auto written = write("k", std::string(3 << 20, 'x'));  // more than the cache holds
     answer(taken<PutCall>(), Stored{true, "new"});
     const auto after = fetch_part(kFar, kFar + 10);
-    EXPECT_FALSE(may_be_kept(slow.at(0).first, Object{region(cut(value_, kFar, kBlock)), "old"}));
+    EXPECT_FALSE(
+        may_be_kept(slow.at(0).first, SourceObject{region(cut(value_, kFar, kBlock)), "old"}));
     EXPECT_EQ(bytes_of(*before, kFar, 10), cut(value_, kFar, 10));
     const Bytes now(3 << 20, std::byte{'x'});
     EXPECT_EQ(serve(now, "new"), kHead);

@@ -311,7 +311,7 @@ struct Used {
         Recycler& recycler = Recycler::instance();
         recycler.give(recycler.take(100'000));
         log::listen(log::info, log::info);
-        log::add({.area = log::Area::client, .level = log::info, .kind = log::Kind::lost});
+        log::add({.area = log::Area::client, .level = log::info, .kind = log::EventKind::lost});
         log::queue().take();
         log::listen(log::off, log::off);
         counters.add("peer");

@@ -29,7 +29,7 @@ class FreshTest : public BlocksTest {
     void pass(std::chrono::milliseconds time) { *now_ += time; }
     void cache(const std::string& text, const std::string& etag) {
         fetch("k");
-        answer(taken<GetCall>(), Object{region(text), etag, text.size()});
+        answer(taken<GetCall>(), SourceObject{region(text), etag, text.size()});
     }
     // Some blocks from kFar on, of the large object.
     void cache_blocks(std::uint64_t count, const Bytes& value, const std::string& etag) {
@@ -38,7 +38,7 @@ class FreshTest : public BlocksTest {
         serve(value, etag);
     }
     void head(const std::string& etag, std::uint64_t size) {
-        answer(taken<HeadCall>(), Object{nullptr, etag, size});
+        answer(taken<HeadCall>(), SourceObject{nullptr, etag, size});
     }
 
     const Time now_;
@@ -76,7 +76,7 @@ TEST_F(FreshTest, AnotherOneTakesItsPlace) {
     pass(kFreshness);
     const auto fetched = fetch("k");
     head("2", 3);
-    answer(taken<GetCall>(), Object{region("new"), "2", 3});
+    answer(taken<GetCall>(), SourceObject{region("new"), "2", 3});
     EXPECT_EQ(fetched->text(), "new");
     EXPECT_EQ(text_of(remote_->find("k")), "new");
     EXPECT_NE(fetched->outcome->value->version(), before->version());
@@ -122,7 +122,7 @@ TEST_F(FreshTest, AWriteIsNewerThanWhatIsToldOfTheTimeBefore) {
     const auto asked = taken<HeadCall>();
     write("k", "new");
     answer(taken<PutCall>(), Stored{true, "2"});
-    answer(asked, Object{nullptr, "1", 3});
+    answer(asked, SourceObject{nullptr, "1", 3});
     EXPECT_EQ(fetched->text(), "new");
     EXPECT_EQ(text_of(remote_->find("k")), "new");
     EXPECT_TRUE(nothing_asked());
@@ -172,7 +172,7 @@ class FreshReaders : public FreshTest {
 };
 
 TEST_F(FreshReaders, TheOldBlockIsForWhoWaitsForItAlone) {
-    answer(asked_, Object{region(cut(value_, kFar + kBlock, kBlock)), "1", value_.size()});
+    answer(asked_, SourceObject{region(cut(value_, kFar + kBlock, kBlock)), "1", value_.size()});
     EXPECT_EQ(bytes_of(*waiting_, kFar, 2 * kBlock), cut(value_, kFar, 2 * kBlock));
     const auto last = fetch_part(kFar, kFar + 2 * kBlock);
     EXPECT_EQ(serve(other_, "2"), (std::vector<Part>{{kFar + kBlock, kFar + 2 * kBlock}}));
@@ -198,11 +198,11 @@ TEST_F(NeverFresh, EveryGetAsksForItself) {
     const auto first_asked = taken<HeadCall>();
     const auto second = fetch("k");
     const auto second_asked = taken<HeadCall>();
-    answer(second_asked, Object{nullptr, "2", 3});
-    answer(taken<GetCall>(), Object{region("new"), "2", 3});
+    answer(second_asked, SourceObject{nullptr, "2", 3});
+    answer(taken<GetCall>(), SourceObject{region("new"), "2", 3});
     EXPECT_EQ(second->text(), "new");
-    answer(first_asked, Object{nullptr, "1", 3});
-    answer(taken<GetCall>(), Object{region("new"), "2", 3});
+    answer(first_asked, SourceObject{nullptr, "1", 3});
+    answer(taken<GetCall>(), SourceObject{region("new"), "2", 3});
     EXPECT_EQ(first->text(), "new") << "there is no old one any more";
 }
 

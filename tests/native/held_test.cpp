@@ -18,8 +18,8 @@
 namespace ucxstore {
 namespace {
 
-using shared::Board;
-using shared::BoardView;
+using shared::ReaderLimit;
+using shared::ReaderLimitView;
 
 constexpr std::uint64_t kMiB = 1 << 20;
 
@@ -28,13 +28,13 @@ Fd copy_of(int descriptor) { return Fd(fcntl(descriptor, F_DUPFD_CLOEXEC, 0)); }
 class Holding : public testing::Test {
   protected:
     explicit Holding(std::uint64_t limit = 64 * kMiB)
-        : board(limit),
+        : reader_limit(limit),
           pins(std::make_shared<shared::Pins>(table.take_descriptors())),
           held(std::make_shared<HeldValues>(
-              pins, std::make_shared<BoardView>(copy_of(board.descriptor())), [this] { ++told; })) {
-    }
+              pins, std::make_shared<ReaderLimitView>(copy_of(reader_limit.descriptor())),
+              [this] { ++told; })) {}
 
-    Board board;
+    ReaderLimit reader_limit;
     shared::PinTable table;
     std::shared_ptr<shared::Pins> pins;
     std::atomic<int> told = 0;
@@ -54,13 +54,13 @@ TEST_F(Holding, IsBounded) {
 }
 
 TEST_F(Holding, OfOthersCountsToo) {
-    board.set_held(50 * kMiB);
+    reader_limit.set_held(50 * kMiB);
     EXPECT_FALSE(held->add(1, 20 * kMiB).has_value());
     // Of these, so much was this process's own, which it has let go of since.
     table.set_held(30 * kMiB);
     EXPECT_TRUE(held->add(1, 20 * kMiB).has_value());
     EXPECT_FALSE(held->add(1, 50 * kMiB).has_value());
-    board.set_held(~std::uint64_t{0});
+    reader_limit.set_held(~std::uint64_t{0});
     EXPECT_FALSE(held->add(1, 1).has_value());
 }
 
@@ -112,23 +112,23 @@ TEST_F(Holding, AForkedChildCountsOnAndTellsNobody) {
 }
 
 TEST(Boards, CannotBeChangedByReaders) {
-    Board board(1000);
-    const Fd descriptor = copy_of(board.descriptor());
+    ReaderLimit reader_limit(1000);
+    const Fd descriptor = copy_of(reader_limit.descriptor());
     EXPECT_EQ(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor.get(), 0),
               MAP_FAILED);
     EXPECT_EQ(pwrite(descriptor.get(), "x", 1, 0), -1);
-    const BoardView view(descriptor);
+    const ReaderLimitView view(descriptor);
     EXPECT_EQ(view.limit(), 1000u);
-    board.set_held(77);
+    reader_limit.set_held(77);
     EXPECT_EQ(view.held(), 77u);
 }
 
 TEST(Boards, OfAnotherKindAreRefused) {
     const Fd other(memfd_create("other", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    EXPECT_EQ(test::error_of([&] { BoardView view(other); }), ErrorKind::protocol);
+    EXPECT_EQ(test::error_of([&] { ReaderLimitView view(other); }), ErrorKind::protocol);
     ASSERT_EQ(ftruncate(other.get(), 4096), 0);
     ASSERT_EQ(fcntl(other.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
-    EXPECT_EQ(test::error_of([&] { BoardView view(other); }), ErrorKind::protocol);
+    EXPECT_EQ(test::error_of([&] { ReaderLimitView view(other); }), ErrorKind::protocol);
 }
 
 }  // namespace

@@ -17,8 +17,8 @@
 #include "base/boot_clock.hpp"
 #include "base/status.hpp"
 #include "shared/arenas.hpp"
-#include "shared/limbo.hpp"
 #include "shared/pins.hpp"
+#include "shared/retired_blocks.hpp"
 
 namespace ucxstore::shared {
 namespace {
@@ -38,14 +38,14 @@ class Keeper {
                         .key_bytes = static_cast<std::uint32_t>(key.size())});
         const auto [at, added] = blocks_.try_emplace(key, block);
         if (!added) {
-            limbo.retire(std::exchange(at->second, block));
+            retired_blocks.retire(std::exchange(at->second, block));
         }
     }
     void remove(const std::string& key) {
         const auto found = blocks_.find(key);
         if (found != blocks_.end()) {
             index.remove(key);
-            limbo.retire(found->second);
+            retired_blocks.retire(found->second);
             blocks_.erase(found);
         }
     }
@@ -55,12 +55,12 @@ class Keeper {
     }
     std::shared_ptr<PinTable> new_table() {
         auto table = std::make_shared<PinTable>();
-        limbo.add(table);
+        retired_blocks.add(table);
         return table;
     }
 
     Arenas arenas;
-    Limbo limbo{arenas};
+    RetiredBlocks retired_blocks{arenas};
     IndexWriter index{[this](Place place, std::uint64_t) { return bytes_at(place); }, 32};
 
   private:
@@ -75,13 +75,13 @@ struct Reader {
           pins(table->take_descriptors()),
           index(std::make_unique<IndexReader>(duplicate(keeper.index.descriptor()))) {}
 
-    std::optional<Entry> find(const std::string& key, std::atomic<Place>& pin) {
+    std::optional<IndexEntry> find(const std::string& key, std::atomic<Place>& pin) {
         std::uint32_t unknown = 0;
         return index->find(
             key, pin, [this](Place place, std::uint64_t) { return keeper.bytes_at(place); },
             unknown);
     }
-    std::optional<Entry> find(const std::string& key) {
+    std::optional<IndexEntry> find(const std::string& key) {
         std::atomic<Place>* const pin = pins.take();
         const auto entry = find(key, *pin);
         pins.give(pin);
@@ -138,7 +138,7 @@ TEST(Index, NothingIsFoundOnceItIsNotBelieved) {
     }
     Reader later(keeper);
     EXPECT_EQ(later.find("a"), std::nullopt);
-    keeper.index.believe_until(Entry::kForEver);
+    keeper.index.believe_until(IndexEntry::kForEver);
     EXPECT_TRUE(later.find("a").has_value());
 }
 
@@ -187,20 +187,20 @@ TEST(Index, WhatIsPinnedStays) {
     Reader reader(keeper);
     keeper.put("a", 1, 3'000'000);
     std::atomic<Place>* const pin = reader.pins.take();
-    const Entry entry = reader.find("a", *pin).value();
+    const IndexEntry entry = reader.find("a", *pin).value();
     const std::byte* const bytes = keeper.bytes_at(entry.place);
     for (std::uint64_t version = 2; version < 100; ++version) {
         keeper.put("a", version, 3'000'000);
     }
     keeper.remove("a");
-    keeper.limbo.sweep();
-    EXPECT_EQ(keeper.limbo.waiting(), Arenas::capacity(block_bytes(3'000'000, 1)));
+    keeper.retired_blocks.sweep();
+    EXPECT_EQ(keeper.retired_blocks.waiting(), Arenas::capacity(block_bytes(3'000'000, 1)));
     for (std::uint64_t i = 0; i < entry.size; ++i) {
         ASSERT_EQ(static_cast<int>(bytes[i]), 1);
     }
     reader.pins.give(pin);
-    keeper.limbo.sweep();
-    EXPECT_EQ(keeper.limbo.waiting(), 0u);
+    keeper.retired_blocks.sweep();
+    EXPECT_EQ(keeper.retired_blocks.waiting(), 0u);
     EXPECT_EQ(keeper.arenas.usage().taken, 0u);
 }
 
@@ -210,11 +210,11 @@ TEST(Index, PinsOfAReaderThatIsGoneEnd) {
     keeper.put("a", 1, 100'000);
     ASSERT_TRUE(reader->find("a", *reader->pins.take()).has_value());
     keeper.remove("a");
-    keeper.limbo.sweep();
-    EXPECT_GT(keeper.limbo.waiting(), 0u);
+    keeper.retired_blocks.sweep();
+    EXPECT_GT(keeper.retired_blocks.waiting(), 0u);
     reader.reset();  // and with it the lifeline, as a process that ends
-    keeper.limbo.sweep();
-    EXPECT_EQ(keeper.limbo.waiting(), 0u);
+    keeper.retired_blocks.sweep();
+    EXPECT_EQ(keeper.retired_blocks.waiting(), 0u);
 }
 
 TEST(Index, PinsRunOutAndComeBack) {

@@ -17,7 +17,7 @@ class LeaseTest : public RemoteTest {
   protected:
     void cache(const std::string& key, const std::string& text, const std::string& etag) {
         fetch(key);
-        answer(taken<GetCall>(), Object{region(text), etag, text.size()});
+        answer(taken<GetCall>(), SourceObject{region(text), etag, text.size()});
         EXPECT_EQ(text_of(remote_->find(key)), text);
     }
 };
@@ -34,7 +34,7 @@ TEST_F(LeaseTest, NothingIsSentUnaskedOnceItIsOver) {
     ASSERT_EQ(calls.size(), 2u);
     for (const auto& [ticket, call] : calls) {
         EXPECT_TRUE(std::holds_alternative<HeadCall>(call));
-        answer(ticket, Object{nullptr, "1", 3});
+        answer(ticket, SourceObject{nullptr, "1", 3});
     }
     EXPECT_EQ(fetched->text(), "old");
     EXPECT_EQ(other->text(), "old");
@@ -50,15 +50,15 @@ TEST_F(LeaseTest, WhatChangesElsewhereIsAskedForUntilItHasChanged) {
     remote_->begin_asking({{"k"}, {"p/"}});
     EXPECT_EQ(remote_->find("k"), nullptr);
     EXPECT_EQ(remote_->find("p/k"), nullptr);
-    EXPECT_FALSE(may_be_kept(before, Object{region("old"), "1", 3}));
+    EXPECT_FALSE(may_be_kept(before, SourceObject{region("old"), "1", 3}));
     const auto fetched = fetch("k");
     const auto meanwhile = taken<GetCall>();
-    EXPECT_FALSE(may_be_kept(meanwhile, Object{region("old"), "1", 3}));
+    EXPECT_FALSE(may_be_kept(meanwhile, SourceObject{region("old"), "1", 3}));
     EXPECT_EQ(fetched->text(), "old") << "the source has it";
     fetch("k");
     const auto until_the_end = taken<GetCall>();
     remote_->end_asking({{"k"}, {"p/"}});
-    EXPECT_FALSE(may_be_kept(until_the_end, Object{region("old"), "1", 3}));
+    EXPECT_FALSE(may_be_kept(until_the_end, SourceObject{region("old"), "1", 3}));
     EXPECT_EQ(remote_->find("k"), nullptr);
     cache("k", "new", "2");
     cache("p/k", "new", "2");
@@ -74,8 +74,8 @@ TEST_F(LeaseTest, ARequestWhosePlaceAnotherHasTakenIsNotKept) {
     remote_->set_lease_end(boot_nanoseconds() + kMinute);
     remote_->begin_asking({{"k"}, {}});
     remote_->end_asking({{"k"}, {}});
-    EXPECT_FALSE(may_be_kept(second, Object{region("old"), "1", 3}));
-    EXPECT_FALSE(may_be_kept(first, Object{region("old"), "1", 3}));
+    EXPECT_FALSE(may_be_kept(second, SourceObject{region("old"), "1", 3}));
+    EXPECT_FALSE(may_be_kept(first, SourceObject{region("old"), "1", 3}));
     EXPECT_EQ(remote_->find("k"), nullptr);
 }
 
@@ -93,7 +93,7 @@ TEST_F(LeaseTest, WhatWasFetchedBeforeALeaseBeganIsNotKept) {
     fetch("other");
     const auto asked = taken<GetCall>();
     remote_->forget_all();
-    EXPECT_FALSE(may_be_kept(asked, Object{region("old"), "1", 3}));
+    EXPECT_FALSE(may_be_kept(asked, SourceObject{region("old"), "1", 3}));
     EXPECT_EQ(remote_->find("k"), nullptr);
     EXPECT_EQ(remote_->find("other"), nullptr);
 }

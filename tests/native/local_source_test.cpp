@@ -261,7 +261,7 @@ TEST(WaitingGets, ValuesThatHaveNoRoomAreFetchedAgain) {
             ++fetched;
             const Bytes value = pattern(
                 kSize, static_cast<unsigned>(std::stoi(std::get<GetCall>(call).key.substr(3))));
-            source->calls().answer(ticket, Object{region(value), "e"});
+            source->calls().answer(ticket, SourceObject{region(value), "e"});
         }
         EXPECT_LE(charged.ledger->held(Held::fetched_bytes), 8 * kSize);
         return gets->done();

@@ -153,7 +153,7 @@ TEST_F(LocalSpaces, SpacesAreShownToThoseWhoAskThere) {
                       nullptr);
     const auto shelf_of = [](const local::OutMessage& message) {
         std::uint64_t shelf = 0;
-        const std::size_t at = message.kind == local::Kind::arena ? 8 : 0;
+        const std::size_t at = message.kind == local::FrameKind::arena ? 8 : 0;
         std::memcpy(&shelf, message.header.data() + at, sizeof(shelf));
         return shelf;
     };
@@ -295,7 +295,7 @@ TEST_F(LocalSpaces, AClientIsShownFewAtATime) {
         return forgotten() && count_descriptors() <= descriptors + 5 * local::kMaxSpaces + 2;
     })) << descriptors
         << " before, now " << count_descriptors();
-    // The three parts of the pins, and all of them, index, arena, board, life.
+    // The three parts of the pins, and all of them, index, arena, reader_limit, life.
     EXPECT_TRUE(eventually([&] {
         return forgotten() && count_mappings() <= mappings + 8 * local::kMaxSpaces;
     })) << mappings

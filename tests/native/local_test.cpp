@@ -379,17 +379,18 @@ class BadLocal : public Local {
         ASSERT_EQ(::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
                   static_cast<ssize_t>(bytes.size()));
     }
-    std::string message(local::Kind kind, const std::string& header, const std::string& body = {}) {
+    std::string message(local::FrameKind kind, const std::string& header,
+                        const std::string& body = {}) {
         const local::Frame frame{kind, 0, static_cast<std::uint32_t>(header.size()), 0,
                                  body.size()};
         return raw(frame) + header + body;
     }
     std::string value(std::uint64_t total, std::uint64_t length, std::uint64_t place) {
-        return raw(local::ValueHeader{
+        return raw(local::LocalValueHeader{
             {token_, 1, 0, 0, total, local::kUploadSegmentBytes, 0, length}, place});
     }
     void pass(int descriptor) {
-        const local::Frame frame{local::Kind::upload, 1, 0, 0, 0};
+        const local::Frame frame{local::FrameKind::upload, 1, 0, 0, 0};
         iovec piece{const_cast<local::Frame*>(&frame), sizeof(frame)};
         alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
         msghdr header{};
@@ -421,30 +422,31 @@ TEST_F(BadLocal, SendsNoMessage) {
 }
 
 TEST_F(BadLocal, SendsMoreThanARequest) {
-    write(message(local::Kind::request, raw(wire::RequestHeader{token_, 1, wire::Op::get, 0, 1, 0}),
+    write(message(local::FrameKind::request,
+                  raw(wire::RequestHeader{token_, 1, wire::Op::get, 0, 1, 0}),
                   std::string(wire::kMaxRequestBytes + 1, 'x'))
               .substr(0, 1000));
     expect_thrown_out();
 }
 
 TEST_F(BadLocal, SendsHalfAHeader) {
-    write(message(local::Kind::value, "abc"));
+    write(message(local::FrameKind::value, "abc"));
     expect_thrown_out();
 }
 
 TEST_F(BadLocal, SendsWhatOnlyAServerSends) {
-    write(message(local::Kind::index, ""));
+    write(message(local::FrameKind::index, ""));
     expect_thrown_out();
 }
 
 TEST_F(BadLocal, PromisesADescriptorThatDoesNotCome) {
-    const local::Frame frame{local::Kind::upload, 1, 0, 0, 0};
+    const local::Frame frame{local::FrameKind::upload, 1, 0, 0, 0};
     write(raw(frame));
     expect_thrown_out();
 }
 
 TEST_F(BadLocal, SendsAValueWithoutAnUpload) {
-    write(message(local::Kind::value, value(100'000, 100'000, 0) + "evil"));
+    write(message(local::FrameKind::value, value(100'000, 100'000, 0) + "evil"));
     expect_thrown_out();
 }
 
@@ -453,7 +455,7 @@ TEST_F(BadLocal, SendsAValueOutsideOfItsUpload) {
     ASSERT_EQ(ftruncate(file.get(), 1 << 20), 0);
     ASSERT_EQ(fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
     pass(file.get());
-    write(message(local::Kind::value, value(100'000, 100'000, (1 << 20) - 1000) + "evil"));
+    write(message(local::FrameKind::value, value(100'000, 100'000, (1 << 20) - 1000) + "evil"));
     expect_thrown_out();
 }
 
@@ -473,11 +475,12 @@ TEST_F(BadLocal, OffersAnUploadOfHoles) {
     ASSERT_EQ(pwrite(file.get(), "seen", 4, (2 << 20) + 100), 4);
     pass(file.get());
     for (std::uint64_t offset = 0; offset < kSize; offset += local::kUploadSegmentBytes) {
-        write(message(local::Kind::value,
-                      raw(local::ValueHeader{{token_, 1, 0, 0, kSize, local::kUploadSegmentBytes,
-                                              offset, local::kUploadSegmentBytes},
-                                             offset}) +
-                          "holes"));
+        write(
+            message(local::FrameKind::value,
+                    raw(local::LocalValueHeader{{token_, 1, 0, 0, kSize, local::kUploadSegmentBytes,
+                                                 offset, local::kUploadSegmentBytes},
+                                                offset}) +
+                        "holes"));
     }
     ASSERT_TRUE(eventually([&] { return get("holes") != std::nullopt; }));
     std::vector<std::byte> expected(kSize);
@@ -514,7 +517,7 @@ TEST_F(BadLocal, OffersWhatIsNoMemory) {
 }
 
 TEST_F(BadLocal, GoesAwayInTheMiddleOfAValue) {
-    write(message(local::Kind::value, value(10'000, 10'000, local::kInBody) + "evil",
+    write(message(local::FrameKind::value, value(10'000, 10'000, local::kInBody) + "evil",
                   std::string(10'000, 'x'))
               .substr(0, 5000));
     socket_.reset();

@@ -45,7 +45,7 @@ std::unique_ptr<Worker> new_worker(const Options& options) {
     auto worker = std::make_unique<Worker>(
         std::make_shared<const Context>(options, kLoopback, SharedMemory::on));
     // A puppet is connected to as well.
-    worker->gate().open({{.v6 = false, .bytes = {127, 0, 0, 1}}}, std::nullopt);
+    worker->fences().open({{.v6 = false, .bytes = {127, 0, 0, 1}}}, std::nullopt);
     return worker;
 }
 

@@ -16,7 +16,7 @@
 #include "local_client/map_value.hpp"
 #include "memory/huge_pages.hpp"
 #include "memory/result_memory.hpp"
-#include "shared/collapser.hpp"
+#include "shared/huge_page_maker.hpp"
 #include "shared/shelf.hpp"
 #include "storage/memory.hpp"
 #include "support.hpp"
@@ -144,12 +144,12 @@ bool kernel_collapses() {
     return does;
 }
 
-TEST(Collapser, MakesHugePagesOfWhatIsLarge) {
+TEST(HugePageMaker, MakesHugePagesOfWhatIsLarge) {
     if (!kernel_collapses()) {
         GTEST_SKIP() << "the kernel does not make huge pages of such memory";
     }
     Arenas arenas;
-    shared::Collapser collapser(1ms);
+    shared::HugePageMaker collapser(1ms);
     const Block block = arenas.take(3 * kPiece + kPiece / 4);
     std::memset(block.data, 7, block.bytes);
     const auto arena = arenas.arena(block.arena);
@@ -189,7 +189,7 @@ std::uint64_t huge_bytes_of(ino_t file) {
     return bytes;
 }
 
-TEST(Collapser, MakesNoMemoryThatCountsNowhere) {
+TEST(HugePageMaker, MakesNoMemoryThatCountsNowhere) {
     if (!kernel_collapses()) {
         GTEST_SKIP() << "the kernel does not make huge pages of such memory";
     }
@@ -213,9 +213,9 @@ TEST(Collapser, MakesNoMemoryThatCountsNowhere) {
     EXPECT_LE(static_cast<std::uint64_t>(about().st_blocks) * 512, quota->used());
 }
 
-TEST(Collapser, LeavesWhatHasGoneMeanwhile) {
+TEST(HugePageMaker, LeavesWhatHasGoneMeanwhile) {
     Arenas arenas;
-    shared::Collapser collapser(20ms);
+    shared::HugePageMaker collapser(20ms);
     const Block block = arenas.take(3 * kPiece);
     std::memset(block.data, 7, block.bytes);
     const auto arena = arenas.arena(block.arena);
@@ -225,8 +225,8 @@ TEST(Collapser, LeavesWhatHasGoneMeanwhile) {
     arenas.give(block);
 }
 
-TEST(Collapser, KeepsNoArena) {
-    shared::Collapser collapser(10s);
+TEST(HugePageMaker, KeepsNoArena) {
+    shared::HugePageMaker collapser(10s);
     const auto alive = std::make_shared<int>();
     std::weak_ptr<const Arena> waiting;
     {
@@ -240,8 +240,8 @@ TEST(Collapser, KeepsNoArena) {
     EXPECT_TRUE(waiting.expired());
 }
 
-TEST(Collapser, NoArenaEndsWhileItIsUsed) {
-    shared::Collapser collapser(0ms);
+TEST(HugePageMaker, NoArenaEndsWhileItIsUsed) {
+    shared::HugePageMaker collapser(0ms);
     const auto alive = std::make_shared<int>();
     for (int i = 0; i < 50; ++i) {
         Arenas arenas;
@@ -253,13 +253,13 @@ TEST(Collapser, NoArenaEndsWhileItIsUsed) {
     }
 }
 
-TEST(Collapser, EndsWithWorkLeft) {
+TEST(HugePageMaker, EndsWithWorkLeft) {
     Arenas arenas;
     const Block block = arenas.take(64 * kPiece);
     std::memset(block.data, 7, block.bytes);
     const auto alive = std::make_shared<int>();
     for (int i = 0; i < 20; ++i) {
-        shared::Collapser collapser(std::chrono::milliseconds(i % 3 == 0 ? 10'000 : 0));
+        shared::HugePageMaker collapser(std::chrono::milliseconds(i % 3 == 0 ? 10'000 : 0));
         collapser.add(*arenas.arena(block.arena), block, alive);
         std::this_thread::sleep_for(std::chrono::milliseconds(i));
     }
@@ -267,8 +267,8 @@ TEST(Collapser, EndsWithWorkLeft) {
     arenas.give(block);
 }
 
-TEST(Collapser, AForkedChildLeavesItAlone) {
-    auto collapser = std::make_unique<shared::Collapser>(0ms);
+TEST(HugePageMaker, AForkedChildLeavesItAlone) {
+    auto collapser = std::make_unique<shared::HugePageMaker>(0ms);
     Arenas arenas;
     const Block block = arenas.take(3 * kPiece);
     std::memset(block.data, 7, block.bytes);

@@ -84,7 +84,7 @@ class Objects {
         const auto at = [&](std::size_t offset) {
             return value.begin() + static_cast<std::ptrdiff_t>(offset);
         };
-        return Object{region(Bytes(at(call.begin), at(end))), etag, value.size()};
+        return SourceObject{region(Bytes(at(call.begin), at(end))), etag, value.size()};
     }
     CallResult act(const HeadCall& call) {
         const std::lock_guard lock(mutex_);
@@ -93,7 +93,7 @@ class Objects {
         if (found == objects_.end()) {
             return Missing{};
         }
-        return Object{nullptr, found->second.etag, found->second.value.size()};
+        return SourceObject{nullptr, found->second.etag, found->second.value.size()};
     }
     CallResult act(const PutCall& call) {
         const std::lock_guard lock(mutex_);

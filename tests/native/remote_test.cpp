@@ -21,7 +21,7 @@ TEST_F(RemoteTest, ManyAskForOneValueOnce) {
     const auto third = fetch("k");
     EXPECT_TRUE(nothing_asked());
     EXPECT_EQ(first->text(), "not yet");
-    answer(ticket, Object{region("v"), "etag"});
+    answer(ticket, SourceObject{region("v"), "etag"});
     EXPECT_EQ(first->text(), "v");
     EXPECT_EQ(second->outcome->value, first->outcome->value) << "the same memory";
     EXPECT_EQ(third->outcome->value, first->outcome->value);
@@ -36,7 +36,7 @@ TEST_F(RemoteTest, WhatIsMissingIsAskedForAgain) {
     EXPECT_EQ(first->text(), "none");
     EXPECT_EQ(remote_->find("k"), nullptr);
     const auto second = fetch("k");
-    answer(taken<GetCall>(), Object{region("v"), ""});
+    answer(taken<GetCall>(), SourceObject{region("v"), ""});
     EXPECT_EQ(second->text(), "v");
 }
 
@@ -47,7 +47,7 @@ TEST_F(RemoteTest, AFailureReachesAllAndIsNotKept) {
     EXPECT_EQ(first->text(), "failed: denied");
     EXPECT_EQ(second->text(), "failed: denied");
     const auto third = fetch("k");
-    answer(taken<GetCall>(), Object{region("v"), ""});
+    answer(taken<GetCall>(), SourceObject{region("v"), ""});
     EXPECT_EQ(third->text(), "v");
 }
 
@@ -61,7 +61,7 @@ TEST_F(RemoteTest, TheSameTagIsTheSameVersion) {
     const auto version = [&](const std::string& key, const std::string& etag,
                              const std::string& text = "v") {
         const auto fetched = fetch(key);
-        answer(taken<GetCall>(), Object{region(text), etag});
+        answer(taken<GetCall>(), SourceObject{region(text), etag});
         return fetched->outcome->value->version();
     };
     const std::uint64_t one = version("k", "one");
@@ -96,8 +96,8 @@ TEST_F(RemoteTest, AnOldValueDoesNotComeBackAfterAWrite) {
     const auto get_during = taken<GetCall>();
     answer(put, Stored{true, "n"});
     EXPECT_EQ(text_of(remote_->find("k")), "new");
-    answer(get_before, Object{region("old"), "o"});
-    answer(get_during, Object{region("old"), "o"});
+    answer(get_before, SourceObject{region("old"), "o"});
+    answer(get_during, SourceObject{region("old"), "o"});
     EXPECT_EQ(before->text(), "old");
     EXPECT_EQ(during->text(), "old");
     EXPECT_EQ(text_of(remote_->find("k")), "new");
@@ -112,11 +112,11 @@ TEST_F(RemoteTest, NobodyJoinsAGetFromBeforeAWrite) {
     ASSERT_EQ(remote_->find("k"), nullptr);
     const auto after = fetch("k");
     const auto get_after = taken<GetCall>();
-    answer(get_during, Object{region("old"), "o"});
+    answer(get_during, SourceObject{region("old"), "o"});
     EXPECT_EQ(during->text(), "old");
     EXPECT_EQ(after->text(), "not yet");
     EXPECT_EQ(remote_->find("k"), nullptr);
-    answer(get_after, Object{region("new"), "n"});
+    answer(get_after, SourceObject{region("new"), "n"});
     EXPECT_EQ(after->text(), "new");
     EXPECT_EQ(text_of(remote_->find("k")), "new");
 }
@@ -124,7 +124,7 @@ TEST_F(RemoteTest, NobodyJoinsAGetFromBeforeAWrite) {
 // For a second tier, which has no rule of its own.
 TEST_F(RemoteTest, WhoTellsAValueIsToldWhetherItMayBeKept) {
     fetch("k");
-    EXPECT_TRUE(may_be_kept(taken<GetCall>(), Object{region("v"), "e"}));
+    EXPECT_TRUE(may_be_kept(taken<GetCall>(), SourceObject{region("v"), "e"}));
     write("k", "new");
     EXPECT_TRUE(may_be_kept(taken<PutCall>(), Stored{true, "n"}));
     fetch("l");
@@ -145,9 +145,9 @@ TEST_F(RemoteTest, WhatOverlapsAChangeMayNotBeKept) {
     const auto put = taken<PutCall>();
     fetch("k");
     const auto get_during = taken<GetCall>();
-    EXPECT_FALSE(may_be_kept(get_before, Object{region("old"), "o"}));
+    EXPECT_FALSE(may_be_kept(get_before, SourceObject{region("old"), "o"}));
     EXPECT_TRUE(may_be_kept(put, Stored{true, "1"}));
-    EXPECT_FALSE(may_be_kept(get_during, Object{region("old"), "o"}));
+    EXPECT_FALSE(may_be_kept(get_during, SourceObject{region("old"), "o"}));
     EXPECT_EQ(text_of(remote_->find("k")), "new");
 }
 
@@ -159,13 +159,13 @@ TEST_F(RemoteTest, WhatOverlapsTheRemovalOfItsPrefixMayNotBeKept) {
     fetch("a/m");
     const auto get_during = taken<GetCall>();
     answer(remove, Removed{1});
-    EXPECT_FALSE(may_be_kept(get_before, Object{region("old"), "o"}));
-    EXPECT_FALSE(may_be_kept(get_during, Object{region("old"), "o"}));
+    EXPECT_FALSE(may_be_kept(get_before, SourceObject{region("old"), "o"}));
+    EXPECT_FALSE(may_be_kept(get_during, SourceObject{region("old"), "o"}));
 }
 
 TEST_F(RemoteTest, AfterAWriteThatFailedTheValueIsAskedFor) {
     fetch("k");
-    answer(taken<GetCall>(), Object{region("old"), "o"});
+    answer(taken<GetCall>(), SourceObject{region("old"), "o"});
     const auto written = write("k", "new");
     const auto put = taken<PutCall>();
     EXPECT_EQ(remote_->find("k"), nullptr);
@@ -176,13 +176,13 @@ TEST_F(RemoteTest, AfterAWriteThatFailedTheValueIsAskedFor) {
 
 TEST_F(RemoteTest, AWriteThatWasNotToReplaceChangesNothing) {
     fetch("k");
-    answer(taken<GetCall>(), Object{region("old"), "o"});
+    answer(taken<GetCall>(), SourceObject{region("old"), "o"});
     const auto written = write("k", "new");
     answer(taken<PutCall>(), Stored{false, ""});
     EXPECT_EQ(*written, false);
     EXPECT_EQ(remote_->find("k"), nullptr);
     fetch("k");
-    EXPECT_TRUE(may_be_kept(taken<GetCall>(), Object{region("old"), "o"}));
+    EXPECT_TRUE(may_be_kept(taken<GetCall>(), SourceObject{region("old"), "o"}));
 }
 
 TEST_F(RemoteTest, OfWhatWasTakenNobodyKnowsTheEndWhenAllIsClosed) {
@@ -199,13 +199,13 @@ TEST_F(RemoteTest, OfWhatWasTakenNobodyKnowsTheEndWhenAllIsClosed) {
 TEST_F(RemoteTest, WhatIsRemovedIsGone) {
     for (const char* key : {"a/1", "a/2", "b"}) {
         fetch(key);
-        answer(taken<GetCall>(), Object{region("v"), "e"});
+        answer(taken<GetCall>(), SourceObject{region("v"), "e"});
     }
     bool done = false;
     remote_->call(RemoveCall{{"b"}}, [&](auto) { done = true; });
     const auto removal = taken<RemoveCall>();
     const auto during = fetch("b");
-    answer(taken<GetCall>(), Object{region("v"), "e"});
+    answer(taken<GetCall>(), SourceObject{region("v"), "e"});
     EXPECT_EQ(during->text(), "v") << "until then it is there";
     answer(removal, Missing{});
     EXPECT_TRUE(done);
@@ -217,7 +217,7 @@ TEST_F(RemoteTest, WhatIsRemovedIsGone) {
     const auto get = taken<GetCall>();
     answer(removals, Removed{2});
     EXPECT_EQ(remote_->find("a/1"), nullptr);
-    answer(get, Object{region("old"), "o"});
+    answer(get, SourceObject{region("old"), "o"});
     EXPECT_EQ(late->text(), "old");
     EXPECT_EQ(remote_->find("a/3"), nullptr);
 }
@@ -248,7 +248,7 @@ class RemoteServer : public RemoteTest {
     Calls::Ticket wait_for_call() { return wait_for_calls(1).at(0).first; }
     void cache(const std::string& key, const Bytes& value) {
         fetch(key);
-        answer(taken<GetCall>(), Object{region(value), "e"});
+        answer(taken<GetCall>(), SourceObject{region(value), "e"});
     }
 
     Loopback both_{remote_};
@@ -259,7 +259,7 @@ TEST_F(RemoteServer, SendsWhatComesLater) {
     both_.submit(operation);
     const auto calls = wait_for_calls(2);
     const Bytes value = pattern(3 << 20);
-    answer(calls[0].first, Object{region(value), "e"});
+    answer(calls[0].first, SourceObject{region(value), "e"});
     answer(calls[1].first, Missing{});
     test::finish(operation);
     EXPECT_TRUE(test::reply_of(*operation) == value);
@@ -274,7 +274,7 @@ TEST_F(RemoteServer, WhatWaitsHoldsUpNothingElse) {
     EXPECT_EQ(both_.get("there"), to_bytes("v"));
     EXPECT_FALSE(waiting->done());
     EXPECT_TRUE(both_.server->busy());
-    answer(ticket, Object{region("late"), "e"});
+    answer(ticket, SourceObject{region("late"), "e"});
     test::finish(waiting);
     EXPECT_EQ(test::reply_of(*waiting), to_bytes("late"));
     EXPECT_TRUE(eventually([&] { return !both_.server->busy(); }));
@@ -293,7 +293,7 @@ TEST_F(RemoteServer, AThousandGetsAreServedInTurn) {
         const auto calls = remote_->calls().take();
         most = std::max(most, calls.size());
         for (const auto& [ticket, call] : calls) {
-            answer(ticket, Object{region(std::get<GetCall>(call).key), ""});
+            answer(ticket, SourceObject{region(std::get<GetCall>(call).key), ""});
         }
         return operation->done();
     }));
@@ -322,7 +322,7 @@ TEST_F(RemoteServer, AFailureIsToldWithItsText) {
 TEST_F(RemoteServer, AnotherVersionIsNotSent) {
     const auto operation = test::get_operation({{.key = "k", .version = 5}});
     both_.submit(operation);
-    answer(wait_for_call(), Object{region("v"), "e"});
+    answer(wait_for_call(), SourceObject{region("v"), "e"});
     test::finish(operation);
     EXPECT_EQ(operation->items[0].status, wire::Status::changed);
 }
@@ -334,7 +334,7 @@ TEST_F(RemoteServer, WhatIsGivenUpIsForgotten) {
     both_.client->cancel(both_.connection, operation);
     ASSERT_TRUE(operation->wait_for(test::kPatience));
     EXPECT_TRUE(eventually([&] { return !both_.server->busy(); }));
-    answer(ticket, Object{region("v"), "e"});
+    answer(ticket, SourceObject{region("v"), "e"});
     EXPECT_EQ(both_.get("k"), to_bytes("v")) << "but kept for others";
 }
 
@@ -348,8 +348,9 @@ TEST_F(RemoteServer, AClientThatHasGoneIsForgotten) {
     both_.client->close(both_.connection);
     EXPECT_TRUE(eventually([&] { return both_.server->sessions() == 0; }));
     for (const auto& [ticket, call] : calls) {
-        answer(ticket, std::holds_alternative<GetCall>(call) ? CallResult(Object{region("v"), "e"})
-                                                             : CallResult(Stored{true, "e"}));
+        answer(ticket, std::holds_alternative<GetCall>(call)
+                           ? CallResult(SourceObject{region("v"), "e"})
+                           : CallResult(Stored{true, "e"}));
     }
     both_.connection = both_.connect();
     EXPECT_EQ(both_.get("k"), to_bytes("v"));
@@ -361,7 +362,7 @@ TEST_F(RemoteServer, AnswersMayComeAfterTheServerHasGone) {
     both_.submit(operation);
     const auto ticket = wait_for_call();
     both_.server.reset();
-    answer(ticket, Object{region("v"), "e"});
+    answer(ticket, SourceObject{region("v"), "e"});
     ASSERT_TRUE(operation->wait_for(test::kPatience));
     EXPECT_EQ(test::error_of([&] { operation->check(); }), ErrorKind::server_lost);
 }

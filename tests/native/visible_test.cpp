@@ -23,7 +23,8 @@ class Taken : public testing::Test {
         shelf_->publish(*value_);
         visible_.pins = std::make_shared<shared::Pins>(table_->take_descriptors());
         visible_.held = std::make_shared<HeldValues>(
-            visible_.pins, std::make_shared<shared::BoardView>(shelf_->board()), nullptr);
+            visible_.pins, std::make_shared<shared::ReaderLimitView>(shelf_->reader_limit()),
+            nullptr);
         visible_.index = std::make_shared<shared::IndexReader>(shelf_->index().descriptor);
         const std::uint32_t number = shelf_->arena_with(*value_).value();
         auto arena = shelf_->arena(number);

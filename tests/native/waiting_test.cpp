@@ -260,7 +260,7 @@ TEST_F(Waiting, ValuesThatNobodyTakesAreNotKept) {
     for (const Calls::Ticket ticket : tickets(kMost)) {
         auto value = allocate_region(kSize);
         values.push_back(value);
-        remote_->calls().answer(ticket, Object{std::move(value), "e"});
+        remote_->calls().answer(ticket, SourceObject{std::move(value), "e"});
     }
     const auto alive = [&] {
         return static_cast<std::uint64_t>(

@@ -1,4 +1,4 @@
-#include "shared/collapser.hpp"
+#include "shared/huge_page_maker.hpp"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -19,9 +19,10 @@ constexpr int kRefusals = 8;
 
 }  // namespace
 
-Collapser::Collapser(std::chrono::milliseconds settles) : settles_(settles), pid_(getpid()) {}
+HugePageMaker::HugePageMaker(std::chrono::milliseconds settles)
+    : settles_(settles), pid_(getpid()) {}
 
-Collapser::~Collapser() {
+HugePageMaker::~HugePageMaker() {
     if (getpid() != pid_) {
         new std::thread(std::move(thread_));  // the parent's, which a child cannot join
         return;
@@ -36,7 +37,7 @@ Collapser::~Collapser() {
     }
 }
 
-void Collapser::add(const Arena& arena, const Block& block, std::weak_ptr<void> alive) {
+void HugePageMaker::add(const Arena& arena, const Block& block, std::weak_ptr<void> alive) {
     const std::lock_guard lock(mutex_);
     if (refused_ >= kRefusals || getpid() != pid_) {
         return;
@@ -54,12 +55,12 @@ void Collapser::add(const Arena& arena, const Block& block, std::weak_ptr<void> 
     }
 }
 
-bool Collapser::stopped() {
+bool HugePageMaker::stopped() {
     const std::lock_guard lock(mutex_);
     return stop_;
 }
 
-void Collapser::run() {
+void HugePageMaker::run() {
     std::unique_lock lock(mutex_);
     while (!stop_) {
         if (values_.empty()) {
@@ -81,7 +82,7 @@ void Collapser::run() {
     }
 }
 
-void Collapser::collapse(const Value& value) {
+void HugePageMaker::collapse(const Value& value) {
     const std::uint64_t end = value.offset + value.bytes;
     for (std::uint64_t at = value.offset / kPiece * kPiece; at < end; at += kPiece) {
         // All of a huge page is memory: what lies beyond the value would be, and count nowhere.
@@ -99,7 +100,7 @@ void Collapser::collapse(const Value& value) {
     }
 }
 
-bool Collapser::collapse(const Arena& arena, std::uint64_t at) {
+bool HugePageMaker::collapse(const Arena& arena, std::uint64_t at) {
     if (arena.is_huge(at / kPiece)) {
         return true;
     }

@@ -1,4 +1,4 @@
-#include "ucx/gate.hpp"
+#include "ucx/worker_fences.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -50,9 +50,9 @@ Fd connect_to(std::uint16_t port) {
 }
 
 // What may_look() says once UCX's own thread has accepted what has come.
-bool may_look_soon(Gate& gate) {
-    for (int i = 0; i < 2000 && !gate.broken(); ++i) {
-        if (gate.may_look(true)) {
+bool may_look_soon(WorkerFences& fences) {
+    for (int i = 0; i < 2000 && !fences.broken(); ++i) {
+        if (fences.may_look(true)) {
             return true;
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -60,38 +60,38 @@ bool may_look_soon(Gate& gate) {
     return false;
 }
 
-TEST(GateTest, NobodyConnectsToANewWorker) {
+TEST(WorkerFencesTest, NobodyConnectsToANewWorker) {
     const auto worker = tcp_worker();
     ASSERT_NE(port_of(*worker), 0);
     EXPECT_FALSE(connect_to(port_of(*worker)));
 }
 
-TEST(GateTest, IsOpenToItsHostsAlone) {
+TEST(WorkerFencesTest, IsOpenToItsHostsAlone) {
     const auto worker = tcp_worker();
-    worker->gate().open({kElsewhere}, std::nullopt);
+    worker->fences().open({kElsewhere}, std::nullopt);
     EXPECT_FALSE(connect_to(port_of(*worker)));
-    worker->gate().open({kElsewhere, kHere}, std::nullopt);
+    worker->fences().open({kElsewhere, kHere}, std::nullopt);
     EXPECT_TRUE(connect_to(port_of(*worker)));
-    worker->gate().shut();
+    worker->fences().shut();
     EXPECT_FALSE(connect_to(port_of(*worker)));
 }
 
-TEST(GateTest, ReadsHostsOfBothVersionsOfIp) {
+TEST(WorkerFencesTest, ReadsHostsOfBothVersionsOfIp) {
     Host v6{.v6 = true};
     v6.bytes.fill(0x20);
     const auto worker = tcp_worker();
-    worker->gate().open({v6, kElsewhere, v6}, std::nullopt);
+    worker->fences().open({v6, kElsewhere, v6}, std::nullopt);
     EXPECT_FALSE(connect_to(port_of(*worker)));
-    worker->gate().open({v6, kElsewhere, v6, kHere}, std::nullopt);
+    worker->fences().open({v6, kElsewhere, v6, kHere}, std::nullopt);
     EXPECT_TRUE(connect_to(port_of(*worker)));
 }
 
-TEST(GateTest, AConnectionGoesOnAfterItIsShut) {
+TEST(WorkerFencesTest, AConnectionGoesOnAfterItIsShut) {
     const auto worker = tcp_worker();
-    worker->gate().open({kHere}, std::nullopt);
+    worker->fences().open({kHere}, std::nullopt);
     const Fd fd = connect_to(port_of(*worker));
     ASSERT_TRUE(fd);
-    worker->gate().shut();
+    worker->fences().shut();
     // Not what UCX begins with: it hangs up once it has read that.
     const std::string nonsense(64, 'x');
     ASSERT_EQ(write(fd.get(), nonsense.data(), nonsense.size()), 64);
@@ -102,52 +102,52 @@ TEST(GateTest, AConnectionGoesOnAfterItIsShut) {
     EXPECT_NE(event.revents & POLLIN, 0);
 }
 
-TEST(GateTest, LooksAtWhatTheUsersProcessesHaveSent) {
+TEST(WorkerFencesTest, LooksAtWhatTheUsersProcessesHaveSent) {
     const auto worker = tcp_worker();
-    worker->gate().open({kHere}, geteuid());
-    EXPECT_TRUE(worker->gate().guarded());
-    EXPECT_FALSE(worker->gate().may_look(false));
+    worker->fences().open({kHere}, geteuid());
+    EXPECT_TRUE(worker->fences().guarded());
+    EXPECT_FALSE(worker->fences().may_look(false));
     const Fd fd = connect_to(port_of(*worker));
     ASSERT_TRUE(fd);
-    EXPECT_TRUE(may_look_soon(worker->gate()));
-    EXPECT_FALSE(worker->gate().guarded());
+    EXPECT_TRUE(may_look_soon(worker->fences()));
+    EXPECT_FALSE(worker->fences().guarded());
     EXPECT_FALSE(connect_to(port_of(*worker)));
 }
 
-TEST(GateTest, IsShutWhileUcxLooks) {
+TEST(WorkerFencesTest, IsShutWhileUcxLooks) {
     const auto worker = tcp_worker();
-    worker->gate().open({kHere}, geteuid());
-    EXPECT_TRUE(worker->gate().may_look(true));  // as for shared memory, where nobody connects
-    EXPECT_TRUE(worker->gate().guarded());
+    worker->fences().open({kHere}, geteuid());
+    EXPECT_TRUE(worker->fences().may_look(true));  // as for shared memory, where nobody connects
+    EXPECT_TRUE(worker->fences().guarded());
     EXPECT_FALSE(connect_to(port_of(*worker)));
-    EXPECT_FALSE(worker->gate().may_look(false));
+    EXPECT_FALSE(worker->fences().may_look(false));
     EXPECT_TRUE(connect_to(port_of(*worker)));
 }
 
-TEST(GateTest, NeverLooksAtWhatAnotherUserHasSent) {
+TEST(WorkerFencesTest, NeverLooksAtWhatAnotherUserHasSent) {
     const auto worker = tcp_worker();
-    worker->gate().open({kHere}, geteuid() + 1);
+    worker->fences().open({kHere}, geteuid() + 1);
     const Fd fd = connect_to(port_of(*worker));
     ASSERT_TRUE(fd);
-    EXPECT_FALSE(may_look_soon(worker->gate()));
-    EXPECT_TRUE(worker->gate().broken());
-    worker->gate().shut();
-    EXPECT_TRUE(worker->gate().broken());
-    EXPECT_TRUE(worker->gate().guarded());
+    EXPECT_FALSE(may_look_soon(worker->fences()));
+    EXPECT_TRUE(worker->fences().broken());
+    worker->fences().shut();
+    EXPECT_TRUE(worker->fences().broken());
+    EXPECT_TRUE(worker->fences().guarded());
     EXPECT_FALSE(worker->progress());
 }
 
-TEST(GateTest, NeverLooksAtWhatNobodysConnectionHasSent) {
+TEST(WorkerFencesTest, NeverLooksAtWhatNobodysConnectionHasSent) {
     const auto worker = tcp_worker();
-    worker->gate().open({kHere}, geteuid());
+    worker->fences().open({kHere}, geteuid());
     Fd fd = connect_to(port_of(*worker));
     ASSERT_TRUE(fd);
     fd.reset();  // the kernel shows user 0 for it now
-    EXPECT_FALSE(may_look_soon(worker->gate()));
-    EXPECT_TRUE(worker->gate().broken());
+    EXPECT_FALSE(may_look_soon(worker->fences()));
+    EXPECT_TRUE(worker->fences().broken());
 }
 
-TEST(GateTest, LeavesOtherSocketsAlone) {
+TEST(WorkerFencesTest, LeavesOtherSocketsAlone) {
     const auto listens = [] {
         Fd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
         listen(fd.get(), 8);

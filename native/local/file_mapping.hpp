@@ -9,16 +9,16 @@
 
 namespace ucxstore::local {
 
-class Mapping {
+class FileMapping {
   public:
     enum class Access { read, write };
     // All of the file, which is sealed so that it cannot be cut, and of ordinary pages: it never
     // raises SIGBUS. Throws Error(protocol) where it is not, or is larger than `limit`.
-    Mapping(const Fd& file, Access access, std::uint64_t limit);
-    Mapping(Mapping&& other) noexcept
+    FileMapping(const Fd& file, Access access, std::uint64_t limit);
+    FileMapping(FileMapping&& other) noexcept
         : data_(std::exchange(other.data_, nullptr)), size_(other.size_) {}
-    Mapping& operator=(Mapping&&) = delete;
-    ~Mapping();
+    FileMapping& operator=(FileMapping&&) = delete;
+    ~FileMapping();
 
     std::byte* data() const { return data_; }
     std::uint64_t size() const { return size_; }

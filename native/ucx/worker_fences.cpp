@@ -1,4 +1,4 @@
-#include "ucx/gate.hpp"
+#include "ucx/worker_fences.hpp"
 
 #include <dirent.h>
 #include <netinet/in.h>
@@ -84,12 +84,12 @@ bool is_off() {
 
 }  // namespace
 
-Gate::Before::Before() {
+WorkerFences::Before::Before() {
     for_each_listener([&](int, ino_t inode) { sockets_.push_back(inode); });
     std::ranges::sort(sockets_);
 }
 
-Gate::Gate(const Before& before, const std::string& address) {
+WorkerFences::WorkerFences(const Before& before, const std::string& address) {
     if (is_off()) {
         return;
     }
@@ -122,14 +122,14 @@ Gate::Gate(const Before& before, const std::string& address) {
     }
 }
 
-void Gate::open(std::vector<Host> hosts, std::optional<uid_t> user) {
+void WorkerFences::open(std::vector<Host> hosts, std::optional<uid_t> user) {
     hosts_ = std::move(hosts);
     user_ = fences_.empty() ? std::nullopt : user;
     let_in(hosts_);
     is_open_ = true;
 }
 
-void Gate::shut() {
+void WorkerFences::shut() {
     let_in({});
     is_open_ = false;
     if (!broken_) {
@@ -137,7 +137,7 @@ void Gate::shut() {
     }
 }
 
-bool Gate::may_look(bool events) noexcept {
+bool WorkerFences::may_look(bool events) noexcept {
     if (broken_) {
         return false;
     }
@@ -149,7 +149,7 @@ bool Gate::may_look(bool events) noexcept {
     }
 }
 
-bool Gate::are_the_users(bool events) {
+bool WorkerFences::are_the_users(bool events) {
     // UCX may have taken in the event of a connection that is here, so that alone does not tell.
     if (!events && !any_unaccepted() && accepted().empty()) {
         if (!is_open_) {
@@ -179,14 +179,14 @@ bool Gate::are_the_users(bool events) {
     return true;
 }
 
-void Gate::let_in(const std::vector<Host>& hosts) {
+void WorkerFences::let_in(const std::vector<Host>& hosts) {
     for (Fence& one : fences_) {
         one.let_in(hosts);
     }
 }
 
 // Whether UCX has still to accept a connection that the kernel has taken for it.
-bool Gate::any_unaccepted() const {
+bool WorkerFences::any_unaccepted() const {
     return std::ranges::any_of(fences_, [](const Fence& one) {
         tcp_info info{};
         socklen_t size = sizeof(info);
@@ -196,7 +196,7 @@ bool Gate::any_unaccepted() const {
     });
 }
 
-std::vector<int> Gate::accepted() const {
+std::vector<int> WorkerFences::accepted() const {
     std::vector<int> found;
     if (fences_.empty()) {
         return found;

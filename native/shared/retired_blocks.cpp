@@ -1,4 +1,4 @@
-#include "shared/limbo.hpp"
+#include "shared/retired_blocks.hpp"
 
 #include <algorithm>
 #include <exception>
@@ -17,7 +17,7 @@ constexpr std::chrono::hours kEver{24};
 
 // Places, each once, and numbered as they come. Of few words, as a reader may have many, and all of
 // them nonsense.
-class Places {
+class PinnedPlaces {
   public:
     struct Added {
         std::size_t number;
@@ -39,7 +39,7 @@ class Places {
         if (cells_.empty()) {
             return std::nullopt;
         }
-        const Cell& cell = const_cast<Places*>(this)->find(place);
+        const Cell& cell = const_cast<PinnedPlaces*>(this)->find(place);
         return cell.place == 0 ? std::nullopt : std::optional(cell.number);
     }
 
@@ -81,7 +81,7 @@ std::string origin_of(const PinTable& table) {
 
 // What readers have pinned. Only where a block begins: anything else pins nothing. Blocks that wait
 // go by their numbers in `waiting`.
-struct Limbo::Look {
+struct RetiredBlocks::Look {
     struct Reader {
         std::shared_ptr<PinTable> table;
         std::uint64_t held = 0;
@@ -92,7 +92,7 @@ struct Limbo::Look {
     // All readers of one together: what several of them have pinned counts once.
     struct Origin {
         Share share;
-        Places held;
+        PinnedPlaces held;
         std::vector<std::uint32_t> pinners;  // of each block that waits
         std::vector<std::size_t> readers;
     };
@@ -106,26 +106,29 @@ struct Limbo::Look {
         pinners.resize(bytes.size());
     }
 
-    Places waiting;
+    PinnedPlaces waiting;
     std::vector<std::uint64_t> bytes;    // of each block that waits
     std::vector<std::uint32_t> pinners;  // of each, readers
     std::uint64_t waiting_bytes = 0;
-    Places pinned;
+    PinnedPlaces pinned;
     std::uint64_t pinned_bytes = 0;
     std::vector<Reader> readers;
     std::map<std::string, Origin> origins;
 };
 
-Limbo::Limbo(Arenas& arenas, Board* board, std::uint64_t most_held,
-             std::shared_ptr<ArenaBound> bound)
-    : arenas_(arenas), board_(board), most_held_(most_held), bound_(std::move(bound)) {
+RetiredBlocks::RetiredBlocks(Arenas& arenas, ReaderLimit* reader_limit, std::uint64_t most_held,
+                             std::shared_ptr<ArenaBound> bound)
+    : arenas_(arenas),
+      reader_limit_(reader_limit),
+      most_held_(most_held),
+      bound_(std::move(bound)) {
     told_ = allowed();
-    if (board_ != nullptr) {
-        board_->set_limit(told_);
+    if (reader_limit_ != nullptr) {
+        reader_limit_->set_limit(told_);
     }
 }
 
-Limbo::~Limbo() {
+RetiredBlocks::~RetiredBlocks() {
     if (getpid() == pid_) {  // a forked child has not the thread
         {
             const std::lock_guard lock(mutex_);
@@ -139,33 +142,33 @@ Limbo::~Limbo() {
     }
 }
 
-std::uint64_t Limbo::allowed() const {
+std::uint64_t RetiredBlocks::allowed() const {
     return bound_ == nullptr ? most_held_ : std::min(most_held_, bound_->room_for_readers());
 }
 
 // Not under `sweeping_`: a newcomer does not wait for the pins of others.
-void Limbo::add(std::shared_ptr<PinTable> table) {
+void RetiredBlocks::add(std::shared_ptr<PinTable> table) {
     const std::uint64_t now = allowed();
     const std::lock_guard lock(mutex_);
     tables_.push_back(std::move(table));
     told_ = std::max(told_, now);
-    if (board_ != nullptr) {  // it is told what it may hold now
-        board_->set_limit(now);
+    if (reader_limit_ != nullptr) {  // it is told what it may hold now
+        reader_limit_->set_limit(now);
     }
 }
 
-Limbo::Tables Limbo::tables() const {
+RetiredBlocks::Tables RetiredBlocks::tables() const {
     const std::lock_guard lock(mutex_);
     return tables_;
 }
 
-void Limbo::end() {
+void RetiredBlocks::end() {
     for (const auto& table : tables()) {
         table->end();
     }
 }
 
-void Limbo::retire(const Block& block, std::shared_ptr<void> keeps) {
+void RetiredBlocks::retire(const Block& block, std::shared_ptr<void> keeps) {
     bool due = false;
     bool alone = false;
     {
@@ -185,12 +188,12 @@ void Limbo::retire(const Block& block, std::shared_ptr<void> keeps) {
     }
 }
 
-void Limbo::sweep(bool needed) {
+void RetiredBlocks::sweep(bool needed) {
     const std::lock_guard lock(sweeping_);
     look_and_free(needed);
 }
 
-void Limbo::sweep_soon() {
+void RetiredBlocks::sweep_soon() {
     if (wanted_.exchange(true)) {
         return;
     }
@@ -208,7 +211,7 @@ void Limbo::sweep_soon() {
     }
 }
 
-void Limbo::make_room(std::uint64_t bytes, bool needed) {
+void RetiredBlocks::make_room(std::uint64_t bytes, bool needed) {
     {
         const std::lock_guard lock(mutex_);
         const std::uint64_t unseen = bytes_ - std::min(bytes_, seen_bytes_);
@@ -219,7 +222,7 @@ void Limbo::make_room(std::uint64_t bytes, bool needed) {
     sweep(needed);
 }
 
-void Limbo::sweep_when_due() {
+void RetiredBlocks::sweep_when_due() {
     {
         std::unique_lock lock(mutex_);
         if (changed_.wait_until(lock, next_look_.load(), [this] { return ending_; })) {
@@ -231,7 +234,7 @@ void Limbo::sweep_when_due() {
     look_and_free(false);
 }
 
-void Limbo::forget_gone() {
+void RetiredBlocks::forget_gone() {
     Tables gone;
     for (auto& table : tables()) {
         if (table->reader_gone()) {
@@ -248,7 +251,7 @@ void Limbo::forget_gone() {
     });
 }
 
-void Limbo::look_and_free(bool needed) {
+void RetiredBlocks::look_and_free(bool needed) {
     const TimePoint begun = Clock::now();
     forget_gone();
     Blocks retired;
@@ -289,7 +292,7 @@ void Limbo::look_and_free(bool needed) {
 }
 
 // `needed`: see sweep(). First what nobody has pinned, for which nobody has to lose anything.
-void Limbo::find_unpinned(Blocks& retired, Blocks& freed, bool needed) {
+void RetiredBlocks::find_unpinned(Blocks& retired, Blocks& freed, bool needed) {
     const auto take = [&](const Look& seen) {
         std::size_t number = 0;
         for (auto at = retired.begin(); at != retired.end(); ++number) {
@@ -313,7 +316,7 @@ void Limbo::find_unpinned(Blocks& retired, Blocks& freed, bool needed) {
     }
 }
 
-Limbo::Look Limbo::look(const Blocks& retired) {
+RetiredBlocks::Look RetiredBlocks::look(const Blocks& retired) {
     Look look(retired);
     for (const auto& table : tables()) {
         look_at(table, look);
@@ -324,9 +327,9 @@ Limbo::Look Limbo::look(const Blocks& retired) {
     {
         const std::lock_guard lock(mutex_);
         before = std::exchange(told_, now);
-        if (board_ != nullptr) {
-            board_->set_held(look.pinned_bytes);
-            board_->set_limit(now);
+        if (reader_limit_ != nullptr) {
+            reader_limit_->set_held(look.pinned_bytes);
+            reader_limit_->set_limit(now);
         }
     }
     std::map<std::string, std::uint64_t> shares;
@@ -348,7 +351,7 @@ Limbo::Look Limbo::look(const Blocks& retired) {
 }
 
 template <typename Visit>
-bool Limbo::visit_pins(const PinTable& table, const Visit& visit) const {
+bool RetiredBlocks::visit_pins(const PinTable& table, const Visit& visit) const {
     std::vector<std::uint64_t> bytes;
     return table.collect([&](std::span<const Place> places) {
         bytes.assign(places.size(), 0);
@@ -359,11 +362,11 @@ bool Limbo::visit_pins(const PinTable& table, const Visit& visit) const {
     });
 }
 
-void Limbo::look_at(const std::shared_ptr<PinTable>& table, Look& look) const {
+void RetiredBlocks::look_at(const std::shared_ptr<PinTable>& table, Look& look) const {
     Look::Origin& origin = look.origins[origin_of(*table)];
     origin.pinners.resize(look.bytes.size());
     Look::Reader reader{.table = table};
-    Places own;
+    PinnedPlaces own;
     std::vector<std::pair<Place, std::uint64_t>> held;
     std::size_t nothing = 0;
     const bool all = visit_pins(*table, [&](Place place, std::uint64_t bytes) {
@@ -408,7 +411,7 @@ void Limbo::look_at(const std::shared_ptr<PinTable>& table, Look& look) const {
 // Takes what they have pinned from readers of each origin that has more than its share of what
 // waits, those with most first, until it has no more. All of them from one look: each look may take
 // long. False where nobody has lost anything.
-bool Limbo::revoke(Look& look) {
+bool RetiredBlocks::revoke(Look& look) {
     std::vector<std::pair<const Look::Reader*, std::uint64_t>> chosen;  // and what it may have
     for (auto& [name, origin] : look.origins) {
         auto& share = origin.share;
@@ -443,13 +446,13 @@ bool Limbo::revoke(Look& look) {
     return any;
 }
 
-bool Limbo::pins_any(const PinTable& table) const {
+bool RetiredBlocks::pins_any(const PinTable& table) const {
     bool any = false;
     const bool all = visit_pins(table, [&](Place, std::uint64_t bytes) { any = any || bytes > 0; });
     return any || !all;
 }
 
-std::unordered_set<Place> Limbo::pinned() const {
+std::unordered_set<Place> RetiredBlocks::pinned() const {
     std::unordered_set<Place> found;
     for (const auto& table : tables()) {
         visit_pins(*table, [&](Place place, std::uint64_t bytes) {
@@ -461,7 +464,7 @@ std::unordered_set<Place> Limbo::pinned() const {
     return found;
 }
 
-SeenCounts Limbo::seen() const {
+SeenCounts RetiredBlocks::seen() const {
     const std::lock_guard lock(mutex_);
     SeenCounts sum = seen_before_;
     for (const auto& table : tables_) {
@@ -470,7 +473,7 @@ SeenCounts Limbo::seen() const {
     return sum;
 }
 
-unsigned Limbo::take_uses(Place place) const {
+unsigned RetiredBlocks::take_uses(Place place) const {
     unsigned sum = 0;
     const std::lock_guard lock(mutex_);
     for (const auto& table : tables_) {
@@ -479,7 +482,7 @@ unsigned Limbo::take_uses(Place place) const {
     return sum;
 }
 
-std::uint64_t Limbo::waiting() const {
+std::uint64_t RetiredBlocks::waiting() const {
     const std::lock_guard lock(mutex_);
     return bytes_;
 }

@@ -1,4 +1,4 @@
-#include "shared/board.hpp"
+#include "shared/reader_limit.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -18,7 +18,7 @@ constexpr const char* kWhat = "a page that tells what readers may hold";
 
 }  // namespace
 
-Board::Board(std::uint64_t limit) {
+ReaderLimit::ReaderLimit(std::uint64_t limit) {
     const Fd file(memfd_create("ucxstore-board", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     void* memory = MAP_FAILED;
     if (file && ftruncate(file.get(), kBoardBytes) == 0) {
@@ -36,12 +36,12 @@ Board::Board(std::uint64_t limit) {
         munmap(memory, kBoardBytes);
         throw_errno(kWhat, ErrorKind::memory);
     }
-    memory_ = new (memory) BoardMemory{kBoardMagic, limit, 0};
+    memory_ = new (memory) ReaderLimitMemory{kReaderLimitMagic, limit, 0};
 }
 
-Board::~Board() { munmap(memory_, kBoardBytes); }
+ReaderLimit::~ReaderLimit() { munmap(memory_, kBoardBytes); }
 
-BoardView::BoardView(const Fd& descriptor) {
+ReaderLimitView::ReaderLimitView(const Fd& descriptor) {
     struct stat status{};
     void* memory = MAP_FAILED;
     if (is_steady(descriptor) && fstat(descriptor.get(), &status) == 0 &&
@@ -49,15 +49,19 @@ BoardView::BoardView(const Fd& descriptor) {
         memory = mmap(nullptr, kBoardBytes, PROT_READ, MAP_SHARED, descriptor.get(), 0);
     }
     if (memory == MAP_FAILED) {
-        throw Error(ErrorKind::protocol, "the board of what readers may hold cannot be used");
+        throw Error(ErrorKind::protocol,
+                    "the reader_limit of what readers may hold cannot be used");
     }
-    memory_ = static_cast<const BoardMemory*>(memory);
-    if (memory_->magic != kBoardMagic) {
+    memory_ = static_cast<const ReaderLimitMemory*>(memory);
+    if (memory_->magic != kReaderLimitMagic) {
         munmap(memory, kBoardBytes);
-        throw Error(ErrorKind::protocol, "the board of what readers may hold is of another kind");
+        throw Error(ErrorKind::protocol,
+                    "the reader_limit of what readers may hold is of another kind");
     }
 }
 
-BoardView::~BoardView() { munmap(const_cast<BoardMemory*>(memory_), kBoardBytes); }
+ReaderLimitView::~ReaderLimitView() {
+    munmap(const_cast<ReaderLimitMemory*>(memory_), kBoardBytes);
+}
 
 }  // namespace ucxstore::shared

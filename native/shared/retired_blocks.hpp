@@ -17,14 +17,14 @@
 #include "base/clock.hpp"
 #include "base/mutex.hpp"
 #include "shared/arenas.hpp"
-#include "shared/board.hpp"
 #include "shared/pins.hpp"
+#include "shared/reader_limit.hpp"
 #include "threads/worker_pool.hpp"
 
 namespace ucxstore::shared {
 
 // Called from any thread.
-class Limbo {
+class RetiredBlocks {
   public:
     // Blocks, and bytes of them, that may wait until readers are asked. Few bytes where there are
     // few readers: to look at the pins of each costs as much as to write some of a value.
@@ -42,14 +42,14 @@ class Limbo {
     // that it has pinned.
     static constexpr std::size_t kMostOfNothing = kPins;
 
-    // `board`: where readers are told what all of them hold, and may: `most_held` at the most, and
-    // as much as `bound` has room for, if there is one. Both may be nullptr.
-    explicit Limbo(Arenas& arenas, Board* board = nullptr,
-                   std::uint64_t most_held = Board::kNoLimit,
-                   std::shared_ptr<ArenaBound> bound = nullptr);
-    Limbo(const Limbo&) = delete;
-    Limbo& operator=(const Limbo&) = delete;
-    ~Limbo();
+    // `reader_limit`: where readers are told what all of them hold, and may: `most_held` at the
+    // most, and as much as `bound` has room for, if there is one. Both may be nullptr.
+    explicit RetiredBlocks(Arenas& arenas, ReaderLimit* reader_limit = nullptr,
+                           std::uint64_t most_held = ReaderLimit::kNoLimit,
+                           std::shared_ptr<ArenaBound> bound = nullptr);
+    RetiredBlocks(const RetiredBlocks&) = delete;
+    RetiredBlocks& operator=(const RetiredBlocks&) = delete;
+    ~RetiredBlocks();
 
     // What is pinned in this table counts from now on, until its reader has gone.
     void add(std::shared_ptr<PinTable> table);
@@ -120,7 +120,7 @@ class Limbo {
     static bool revoke(Look& look);
 
     Arenas& arenas_;
-    Board* const board_;
+    ReaderLimit* const reader_limit_;
     const std::uint64_t most_held_;
     const std::shared_ptr<ArenaBound> bound_;
 

@@ -1,4 +1,5 @@
-// Gate: whom the kernel lets connect to the TCP sockets on which UCX listens for one worker.
+// WorkerFences: whom the kernel lets connect to the TCP sockets on which UCX listens for one
+// worker.
 //
 // UCX's TCP transport takes what whoever connects sends, one-sided writes to any address of this
 // process among it. So each of its listening sockets gets a fence before the worker's address
@@ -29,7 +30,7 @@ class Knocked : public Error {
                 "somebody has connected to a socket of UCX's while it was made") {}
 };
 
-class Gate {
+class WorkerFences {
   public:
     // What this process listens on over TCP: taken before a worker is made, and compared with what
     // is there afterwards.
@@ -38,24 +39,24 @@ class Gate {
         Before();
 
       private:
-        friend class Gate;
+        friend class WorkerFences;
         std::vector<ino_t> sockets_;  // sorted
     };
 
     // Shuts what a worker of this UCX address has begun to listen on since `before`. Throws
     // Error(connect) where the kernel refuses that, and Knocked.
-    Gate(const Before& before, const std::string& address);
+    WorkerFences(const Before& before, const std::string& address);
 
     // Lets the packets of these hosts in. `user`: the peer is a process of this user on this host,
-    // where the address tells nothing of who connects. Then the gate is guarded.
+    // where the address tells nothing of who connects. Then the fences is guarded.
     void open(std::vector<Host> hosts, std::optional<uid_t> user);
     // Lets nobody connect any more. The connections that there are go on.
     void shut();
 
     bool guarded() const { return user_.has_value(); }
-    // Of a guarded gate: whether UCX may look at what has come, which it does in the worker's
+    // Of a guarded fences: whether UCX may look at what has come, which it does in the worker's
     // progress alone. It may if there are `events`, and all who have connected are processes of the
-    // user; and the gate is shut meanwhile.
+    // user; and the fences is shut meanwhile.
     bool may_look(bool events) noexcept;
     // Whether somebody else has connected, or nobody knows who. UCX must never look at what has
     // come.

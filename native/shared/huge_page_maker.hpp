@@ -14,13 +14,13 @@
 namespace ucxstore::shared {
 
 // Called from any thread. Has a thread of its own from the first value on.
-class Collapser {
+class HugePageMaker {
   public:
     // Values that are replaced within `settles` are left as they are.
-    explicit Collapser(std::chrono::milliseconds settles);
-    Collapser(const Collapser&) = delete;
-    Collapser& operator=(const Collapser&) = delete;
-    ~Collapser();
+    explicit HugePageMaker(std::chrono::milliseconds settles);
+    HugePageMaker(const HugePageMaker&) = delete;
+    HugePageMaker& operator=(const HugePageMaker&) = delete;
+    ~HugePageMaker();
 
     // A large value lies in this block, and does not change any more. It is there as long as
     // `alive` is. A piece that is only partly its own is left as it is.

@@ -1,5 +1,5 @@
 // What readers have pinned: what it costs to look at, who pays for it, and who loses it.
-#include "shared/limbo.hpp"
+#include "shared/retired_blocks.hpp"
 
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -261,7 +261,7 @@ TEST_F(Hoarding, WhoIsRefusedAsksForFewLooks) {
     // With `needed`, two looks each. And what was saved.
     EXPECT_LE(slow.account->looks - before,
               2 * (1 + (Clock::now() - begun) / std::chrono::milliseconds(18)) +
-                  Limbo::kSaved / slow.account->takes.load());
+                  RetiredBlocks::kSaved / slow.account->takes.load());
     EXPECT_EQ(shelf_->waiting(), 102'400u);
     // What no look has seen is looked at.
     ASSERT_TRUE(put("b", 2 * kMiB));
@@ -472,15 +472,15 @@ TEST_F(Hoarding, ALookForWhichThereIsNoMemoryLosesNoBlock) {
 }
 
 TEST_F(Hoarding, ReadersAreToldWhatTheyMayHold) {
-    const BoardView board(shelf_->board());
-    EXPECT_EQ(board.limit(), kLimit / 4);
+    const ReaderLimitView reader_limit(shelf_->reader_limit());
+    EXPECT_EQ(reader_limit.limit(), kLimit / 4);
     const Liar reader(*shelf_);
     ASSERT_TRUE(put("a", 40 * kMiB));
     shelf_->sweep();
-    EXPECT_LT(board.limit(), (kLimit - 40 * kMiB) / 2);
-    EXPECT_GE(board.limit(), kLimit / 32);
+    EXPECT_LT(reader_limit.limit(), (kLimit - 40 * kMiB) / 2);
+    EXPECT_GE(reader_limit.limit(), kLimit / 32);
     const auto little = Shelf::make({.most_held = 5000, .bound = quota_});
-    EXPECT_EQ(BoardView(little->board()).limit(), 5000u);
+    EXPECT_EQ(ReaderLimitView(little->reader_limit()).limit(), 5000u);
 }
 
 }  // namespace

@@ -10,24 +10,24 @@
 namespace ucxstore::shared {
 
 // What lies in the shared memory.
-struct BoardMemory {
+struct ReaderLimitMemory {
     std::uint64_t magic;
     std::atomic<std::uint64_t> limit;  // bytes
     std::atomic<std::uint64_t> held;   // bytes that any reader has pinned, each counted once
 };
 
-constexpr std::uint64_t kBoardMagic = 0x31'64'72'61'6f'62'78'75;  // "uxboard1"
+constexpr std::uint64_t kReaderLimitMagic = 0x31'64'72'61'6f'62'78'75;  // "uxboard1"
 
 // The server's side. Any thread.
-class Board {
+class ReaderLimit {
   public:
     static constexpr std::uint64_t kNoLimit = ~std::uint64_t{0};
 
     // Throws Error(memory).
-    explicit Board(std::uint64_t limit);
-    Board(const Board&) = delete;
-    Board& operator=(const Board&) = delete;
-    ~Board();
+    explicit ReaderLimit(std::uint64_t limit);
+    ReaderLimit(const ReaderLimit&) = delete;
+    ReaderLimit& operator=(const ReaderLimit&) = delete;
+    ~ReaderLimit();
 
     void set_limit(std::uint64_t bytes) { memory_->limit.store(bytes, std::memory_order_relaxed); }
     void set_held(std::uint64_t bytes) { memory_->held.store(bytes, std::memory_order_relaxed); }
@@ -37,23 +37,23 @@ class Board {
 
   private:
     Fd readable_;
-    BoardMemory* memory_ = nullptr;
+    ReaderLimitMemory* memory_ = nullptr;
 };
 
 // A reader's side. Any thread.
-class BoardView {
+class ReaderLimitView {
   public:
     // Maps what a server's descriptor() is. Throws Error(protocol).
-    explicit BoardView(const Fd& descriptor);
-    BoardView(const BoardView&) = delete;
-    BoardView& operator=(const BoardView&) = delete;
-    ~BoardView();
+    explicit ReaderLimitView(const Fd& descriptor);
+    ReaderLimitView(const ReaderLimitView&) = delete;
+    ReaderLimitView& operator=(const ReaderLimitView&) = delete;
+    ~ReaderLimitView();
 
     std::uint64_t limit() const { return memory_->limit.load(std::memory_order_relaxed); }
     std::uint64_t held() const { return memory_->held.load(std::memory_order_relaxed); }
 
   private:
-    const BoardMemory* memory_ = nullptr;
+    const ReaderLimitMemory* memory_ = nullptr;
 };
 
 }  // namespace ucxstore::shared

@@ -1,4 +1,4 @@
-#include "local/mapping.hpp"
+#include "local/file_mapping.hpp"
 
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -9,7 +9,7 @@
 
 namespace ucxstore::local {
 
-Mapping::Mapping(const Fd& file, Access access, std::uint64_t limit) {
+FileMapping::FileMapping(const Fd& file, Access access, std::uint64_t limit) {
     struct stat status{};
     if (!is_steady(file) || fstat(file.get(), &status) != 0) {
         throw Error(ErrorKind::protocol, "shared memory that could be cut, or of another kind");
@@ -26,7 +26,7 @@ Mapping::Mapping(const Fd& file, Access access, std::uint64_t limit) {
     data_ = static_cast<std::byte*>(memory);
 }
 
-Mapping::~Mapping() {
+FileMapping::~FileMapping() {
     if (data_ != nullptr) {
         munmap(data_, size_);
     }
