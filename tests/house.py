@@ -227,9 +227,7 @@ def upward_includes(native: Path) -> list[str]:
                 continue
             if here not in height or match[1] not in height:
                 found.append(f"{inside}:{number}: in no layer of tests/house.py: {line.strip()}")
-            elif (
-                height[match[1]] >= height[here] or match[1] in NATIVE_FORBIDDEN.get(here, ())
-            ):
+            elif height[match[1]] >= height[here] or match[1] in NATIVE_FORBIDDEN.get(here, ()):
                 found.append(f"{inside}:{number}: {here} includes {line.split()[1]}")
     return found
 

@@ -15,7 +15,7 @@ from ucxstore.base.stats import parse_server_stats
 from ucxstore.client.connect import Greeting
 from ucxstore.client.record import Record
 from ucxstore.protocol.frames import MAX_RECORD_BYTES
-from ucxstore.server.peers.card import Card
+from ucxstore.server.peers.presence import Presence
 
 PACKAGE = Path(__file__).parents[1] / "ucxstore"
 
@@ -43,7 +43,7 @@ def test_every_reader_refuses(data: bytes) -> None:
         Record.decode(data)
     with pytest.raises(ProtocolError, match="not the counters of a server"):
         parse_server_stats(data)
-    assert Card.parse(data) is None
+    assert Presence.parse(data) is None
 
 
 RECORD: dict[str, Any] = {
@@ -74,16 +74,16 @@ def test_a_record_with_a_wrong_field(name: str, value: object) -> None:
         Record.decode(json.dumps({**RECORD, name: value}).encode())
 
 
-CARD = Card(server="s", epoch=1, asks=False, addresses=("h",), port=1, process=("", "", 0, 0))
+CARD = Presence(server="s", epoch=1, asks=False, addresses=("h",), port=1, process=("", "", 0, 0))
 
 
 @pytest.mark.parametrize("name", ["server", "epoch", "asks", "addresses", "port", "process"])
 @pytest.mark.parametrize("value", [float("inf"), -1, None, {}, [1], [[]] * 4, "\ud800", "9" * 5000])
 def test_a_presence_with_a_wrong_field(name: str, value: object) -> None:
     fields = json.loads(CARD.encode())
-    assert Card.parse(CARD.encode()) == CARD
+    assert Presence.parse(CARD.encode()) == CARD
     text = value if isinstance(value, str) and value.isdigit() else json.dumps(value)
-    assert Card.parse(json.dumps({**fields, name: "?"}).replace('"?"', text).encode()) is None
+    assert Presence.parse(json.dumps({**fields, name: "?"}).replace('"?"', text).encode()) is None
 
 
 @pytest.mark.parametrize("data", HOSTILE[:6], ids=lambda data: repr(data[:24]))

@@ -149,7 +149,9 @@ def test_a_module_without_a_layer_is_found(copy: Path) -> None:
 
 
 def test_folders_that_import_one_another_are_found(copy: Path) -> None:
-    plant(copy / "ucxstore/server/peers/card.py", "import ucxstore.server.source_thread.carrier")
+    plant(
+        copy / "ucxstore/server/peers/presence.py", "import ucxstore.server.source_thread.carrier"
+    )
     assert house.circles(copy / "ucxstore") == ["server: peers -> source_thread -> peers"]
 
 

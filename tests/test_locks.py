@@ -45,7 +45,7 @@ UNUSED_IN_CHILDREN = {
     "server/accepting/acceptor.py": {"Event"},
     "server/source_thread/carrier.py": {"Event"},
     "server/sources/checking.py": {"Event"},
-    "server/source_thread/membership.py": {"Event"},
+    "server/source_thread/peer_driver.py": {"Event"},
 }
 LOCKS = {"Lock", "RLock", "Condition", "Event", "Semaphore", "BoundedSemaphore", "Barrier"}
 

@@ -9,7 +9,7 @@ from typing import Self
 
 from ucxstore.base.errors import UcxStoreError
 from ucxstore.protocol.frames import Attach, Welcome
-from ucxstore.protocol.handshake import Received, Send, ServerHandshake, Steps
+from ucxstore.protocol.handshake import ReceivedBytes, Send, ServerHandshake, Steps
 
 WELCOME = Welcome(b"t" * 16, b"i" * 16, read_only=False)
 
@@ -125,9 +125,9 @@ def take[T](steps: Steps[T], sock: socket.socket) -> T:
             request = next(steps) if received is None else steps.send(received)
             if isinstance(request, Send):
                 sock.sendall(request.data)
-                received = Received()
+                received = ReceivedBytes()
             else:
-                received = Received(sock.recv(request.size, socket.MSG_WAITALL), "closed")
+                received = ReceivedBytes(sock.recv(request.size, socket.MSG_WAITALL), "closed")
     except StopIteration as stop:
         result: T = stop.value
         return result

@@ -40,7 +40,7 @@ from ucxstore import (
     UcxStore,
 )
 from ucxstore.base.native import core
-from ucxstore.protocol.frames import Kind, RejectCode, encode, encode_reject
+from ucxstore.protocol.frames import FrameKind, RejectCode, encode, encode_reject
 from ucxstore.server import Server
 
 CONNECT = 0.5
@@ -118,7 +118,7 @@ def version(number: int) -> Behaviour:
 
 def challenges_in_version(number: int) -> Behaviour:
     def behave(sock: socket.socket) -> None:
-        frame = bytearray(encode(Kind.CHALLENGE, bytes(36)))
+        frame = bytearray(encode(FrameKind.CHALLENGE, bytes(36)))
         frame[4:6] = number.to_bytes(2, "little")
         sock.sendall(frame)
 
@@ -136,7 +136,7 @@ HTTP = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"
         pytest.param(says(b"\0" * 100_000), NotAServerError, id="zeros"),
         pytest.param(says(b"UCXS"), ConnectError, id="a beginning"),
         pytest.param(says(b"UCXS\1\0\2\0\xff\xff\xff\xff"), ConnectError, id="a length"),
-        pytest.param(says(encode(Kind.READY, bytes(40))), ConnectError, id="another frame"),
+        pytest.param(says(encode(FrameKind.READY, bytes(40))), ConnectError, id="another frame"),
         pytest.param(closes(0), ConnectError, id="closes at once"),
         pytest.param(closes(10), ConnectError, id="closes"),
         pytest.param(version(7), ProtocolVersionError, id="rejects our version"),
@@ -164,7 +164,7 @@ def test_a_drip(native_clients: None) -> None:
     done = threading.Event()
 
     def behave(sock: socket.socket) -> None:
-        for byte in encode(Kind.CHALLENGE, bytes(36)):
+        for byte in encode(FrameKind.CHALLENGE, bytes(36)):
             sock.sendall(bytes([byte]))
             if done.wait(0.1):
                 return

@@ -18,7 +18,7 @@ from ucxstore import UcxStore
 from ucxstore.cli.demo import main
 from ucxstore.cli.demo.reader import Task, run, run_in_child
 from ucxstore.cli.demo.sample import open_sample, random_array
-from ucxstore.cli.demo.table import Table
+from ucxstore.cli.demo.table import TextTable
 from ucxstore.server import Server
 
 COMMAND = [sys.executable, "-m", "ucxstore", "demo"]
@@ -139,7 +139,7 @@ def test_the_array_is_the_same_every_time() -> None:
 
 
 def test_tables_are_aligned() -> None:
-    table = Table("", "GB/s", "lanes")
+    table = TextTable("", "GB/s", "lanes")
     table.add("write", "1.5", "tcp/lo")
     table.add("read, fresh", "10.0")
     assert str(table).splitlines() == [
@@ -152,7 +152,7 @@ def test_tables_are_aligned() -> None:
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_a_table_is_as_wide_as_the_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
-    table = Table("", "lanes", "GB/s", "")
+    table = TextTable("", "lanes", "GB/s", "")
     table.add("shared memory, write", "sysv/memory cma/memory posix/memory tcp/eth0", "1.5")
     table.add("shared memory, read", "sysv/memory", "10.0", "all equal")
     lines = str(table).splitlines()

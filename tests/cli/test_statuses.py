@@ -17,7 +17,7 @@ from tests.stopping import stop
 from ucxstore import UcxStore
 from ucxstore.base import errors
 from ucxstore.cli.common import command as shared
-from ucxstore.cli.common.status import CommandError, NotFoundError, Status, UsageError, status_of
+from ucxstore.cli.common.status import CommandError, MissingError, Status, UsageError, status_of
 from ucxstore.server import Server
 
 SECRET = "correct horse battery staple"
@@ -246,7 +246,7 @@ def _waits_for_a_socket(pid: int) -> bool:
     [
         (UsageError("x"), Status.USAGE),
         (CommandError("x"), Status.FAILED),
-        (NotFoundError("x"), Status.NOT_FOUND),
+        (MissingError("x"), Status.NOT_FOUND),
         (FileNotFoundError("x"), Status.NOT_FOUND),
         (FileExistsError("x"), Status.FAILED),
         (PermissionError("x"), Status.REFUSED),

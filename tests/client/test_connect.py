@@ -15,7 +15,7 @@ from ucxstore.base.address import HostPort
 from ucxstore.base.errors import AuthenticationError, ConnectError, NotAServerError
 from ucxstore.base.secret import Secret
 from ucxstore.client.connect import Greeting
-from ucxstore.protocol.frames import Kind, Welcome, encode
+from ucxstore.protocol.frames import FrameKind, Welcome, encode
 
 WELCOME = Welcome(b"t" * 16, b"i" * 16, True)
 SERVER_ADDRESS = b"<the server's UCX address>"
@@ -173,7 +173,7 @@ class TestSomethingElse:
         gone = threading.Event()
 
         def trickle(sock: socket.socket) -> None:
-            for byte in encode(Kind.CHALLENGE, b"\0" * 36):
+            for byte in encode(FrameKind.CHALLENGE, b"\0" * 36):
                 sock.sendall(bytes([byte]))
                 if gone.wait(0.1):
                     break

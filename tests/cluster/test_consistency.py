@@ -36,10 +36,10 @@ from ucxstore.base.errors import (
 from ucxstore.cluster.placement import Placement
 from ucxstore.server import Server
 from ucxstore.server.peers import ledger, times
-from ucxstore.server.peers.card import Card
+from ucxstore.server.peers.presence import Presence
 from ucxstore.server.peers.times import FENCE_SECONDS
 from ucxstore.server.source_thread.links import Link
-from ucxstore.server.source_thread.membership import Membership
+from ucxstore.server.source_thread.peer_driver import PeerDriver
 from ucxstore.server.source_thread.presence import FOLDER
 
 Spawn = Callable[..., Any]
@@ -58,7 +58,7 @@ def write(store: UcxStore, key: str, data: bytes) -> None:
     store.set_sync(key, buffer(data))
 
 
-def members_of(server: Server) -> Membership:
+def members_of(server: Server) -> PeerDriver:
     carrier = server._threads._carrier
     assert carrier is not None
     return carrier.members
@@ -174,11 +174,11 @@ def test_servers_find_one_another_by_a_secret_and_no_grant_will_do(
 
     grant = secret.grant(None, expires="1h").reveal()
     host, port = first.address.removeprefix("ucx://").split(":")
-    card = Card(
+    presence = Presence(
         server="x", epoch=1, asks=False, addresses=(host,), port=int(port), process=("", "", 0, 0)
     )
     with pytest.raises(UcxStoreError, match="does not make it a server"):
-        asyncio.run(Link.dial(card, grant))
+        asyncio.run(Link.dial(presence, grant))
 
 
 def test_clients_name_the_servers_as_they_like(
@@ -378,8 +378,8 @@ def test_a_write_is_told_anew_by_one_that_was_shut_out_meanwhile(
         writing.start()
         eventually(lambda: objects.requests["PUT", "k"] == 1)
         machine = members_of(first).machine
-        assert machine.state.card is not None
-        objects.presences[f"{FOLDER}{machine.state.card.name}"] = b'{"fenced": true}'
+        assert machine.state.presence is not None
+        objects.presences[f"{FOLDER}{machine.state.presence.name}"] = b'{"fenced": true}'
         eventually(lambda: machine.state.phase == "member" and machine.state.epoch == 2)
         assert believes(second, "other")
         assert not believes(second, "k")

@@ -26,9 +26,9 @@ from tests.protocol.test_handshake import (
 from ucxstore import _core as core
 from ucxstore.base import grants
 from ucxstore.base.errors import AuthenticationError, ConnectError, ProtocolError
-from ucxstore.protocol.frames import MAC_BYTES, Kind
-from ucxstore.protocol.handshake import ClientHandshake, Peer, Send, ServerHandshake, Steps
-from ucxstore.protocol.session_keys import Agreement, SessionKeys
+from ucxstore.protocol.frames import MAC_BYTES, FrameKind
+from ucxstore.protocol.handshake import ClientHandshake, PeerWish, Send, ServerHandshake, Steps
+from ucxstore.protocol.session_keys import KeyAgreement, SessionKeys
 
 SECRET = b"correct horse battery staple"
 
@@ -54,7 +54,7 @@ def client_steps(
     yield from handshake.greet()
     keys = None
     if handshake.encrypts:
-        agreement: Agreement = make_agreement()
+        agreement: KeyAgreement = make_agreement()
         keys = yield from handshake.agree(agreement)
     if peer:
         yield from handshake.peer()
@@ -68,7 +68,7 @@ def server_steps(make_agreement: Way | None) -> Steps[SessionKeys | None]:
     yield from handshake.authenticate()
     yield from handshake.welcome(WELCOME)
     asked = yield from handshake.asked()
-    if isinstance(asked, Peer):
+    if isinstance(asked, PeerWish):
         yield Send(handshake.peered())
     else:
         yield Send(handshake.ready(SERVER_ADDRESS))
@@ -127,9 +127,9 @@ def test_a_grant_does() -> None:
     assert other.result == one.result.turned
 
 
-@pytest.mark.parametrize("kind", [Kind.CHALLENGE, Kind.ENCRYPT, Kind.ENCRYPTED])
+@pytest.mark.parametrize("kind", [FrameKind.CHALLENGE, FrameKind.ENCRYPT, FrameKind.ENCRYPTED])
 @pytest.mark.parametrize("position", [0, MAC_BYTES, -1])
-def test_none_are_had_where_a_bit_was_changed(kind: Kind, position: int) -> None:
+def test_none_are_had_where_a_bit_was_changed(kind: FrameKind, position: int) -> None:
     flip = on(kind, flip_body(position))
     one, other = talk(to_server=flip, to_client=flip)
     assert isinstance(one.error, ConnectError)
@@ -139,7 +139,7 @@ def test_none_are_had_where_a_bit_was_changed(kind: Kind, position: int) -> None
 
 def test_an_offer_cannot_be_taken_away() -> None:
     """The bit of the CHALLENGE that says so, cleared on its way."""
-    one, other = talk(to_client=on(Kind.CHALLENGE, flip_body(0, mask=2)))
+    one, other = talk(to_client=on(FrameKind.CHALLENGE, flip_body(0, mask=2)))
     assert isinstance(one.error, AuthenticationError)
     assert isinstance(other.error, AuthenticationError)
 
@@ -148,7 +148,7 @@ def test_a_client_that_must_encrypt_takes_no_server_that_does_not() -> None:
     one, _ = talk(server=None, encrypt=True)
     assert isinstance(one.error, ConnectError)
     assert f"{SERVER} does not encrypt" in str(one.error)
-    assert [kind_of(frame) for frame in one.sent] == [Kind.HELLO]
+    assert [kind_of(frame) for frame in one.sent] == [FrameKind.HELLO]
 
 
 def test_a_client_that_must_not_encrypt_takes_no_server_that_does() -> None:
@@ -229,4 +229,8 @@ def test_a_server_that_does_not_encrypt_speaks_as_before() -> None:
     converse(one, server)  # type: ignore[arg-type]
     assert one.error is None
     assert one.result is None
-    assert [kind_of(frame) for frame in one.sent] == [Kind.HELLO, Kind.PROOF, Kind.ATTACH]
+    assert [kind_of(frame) for frame in one.sent] == [
+        FrameKind.HELLO,
+        FrameKind.PROOF,
+        FrameKind.ATTACH,
+    ]

@@ -29,7 +29,7 @@ from ucxstore.protocol.frames import (
     HEADER_BYTES,
     MAC_BYTES,
     Attach,
-    Kind,
+    FrameKind,
     RejectCode,
     decode_reject,
 )
@@ -71,7 +71,7 @@ def refusal(client: Client, server: Server) -> str:
     assert isinstance(client.error, AuthenticationError)
     assert isinstance(server.error, AuthenticationError)
     assert_no_address_was_sent(client, server)
-    assert [kind_of(frame) for frame in server.sent] == [Kind.CHALLENGE, Kind.REJECT]
+    assert [kind_of(frame) for frame in server.sent] == [FrameKind.CHALLENGE, FrameKind.REJECT]
     code, _ = decode_reject(server.sent[-1][HEADER_BYTES:])
     assert code == RejectCode.AUTHENTICATION
     assert SERVER in str(client.error)
@@ -146,7 +146,7 @@ def test_other_caveats_than_its_own(caveats: bytes) -> None:
 @pytest.mark.parametrize("position", [0, MAC_BYTES, MAC_BYTES + 5, -1])
 def test_caveats_that_are_changed_on_the_way(position: int) -> None:
     client, server = client_side(granted()), server_side(SECRET)
-    converse(client, server, to_server=on(Kind.PROOF, flip_body(position)))
+    converse(client, server, to_server=on(FrameKind.PROOF, flip_body(position)))
     assert isinstance(client.error, AuthenticationError)
     assert isinstance(server.error, AuthenticationError)
     assert_no_address_was_sent(client, server)
@@ -182,7 +182,7 @@ def test_caveats_that_are_cut() -> None:
         body = frame[HEADER_BYTES:-1]
         return frame[: HEADER_BYTES - 4] + struct.pack("<I", len(body)) + body
 
-    converse(client, server, to_server=on(Kind.PROOF, cut))
+    converse(client, server, to_server=on(FrameKind.PROOF, cut))
     assert "the caveats of the grant are cut" in refusal(client, server)
 
 

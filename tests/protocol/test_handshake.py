@@ -27,7 +27,7 @@ from ucxstore.protocol.frames import (
     MAX_SOCKET_BYTES,
     PROTOCOL_VERSION,
     Attach,
-    Kind,
+    FrameKind,
     RejectCode,
     Welcome,
     decode_header,
@@ -37,9 +37,9 @@ from ucxstore.protocol.frames import (
 from ucxstore.protocol.handshake import (
     ClientHandshake,
     Keep,
-    Peer,
+    PeerWish,
     Receive,
-    Received,
+    ReceivedBytes,
     Send,
     ServerHandshake,
     Steps,
@@ -54,17 +54,17 @@ WELCOME = Welcome(b"t" * 16, b"i" * 16, False, socket=b"\0ucxstore-name", record
 
 # Those of a Unix socket and of records are not in this conversation.
 OTHERS = (
-    Kind.REJECT,
-    Kind.JOIN,
-    Kind.JOINED,
-    Kind.KEEP,
-    Kind.KEPT,
-    Kind.PEER,
-    Kind.PEERED,
-    Kind.ENCRYPT,
-    Kind.ENCRYPTED,
+    FrameKind.REJECT,
+    FrameKind.JOIN,
+    FrameKind.JOINED,
+    FrameKind.KEEP,
+    FrameKind.KEPT,
+    FrameKind.PEER,
+    FrameKind.PEERED,
+    FrameKind.ENCRYPT,
+    FrameKind.ENCRYPTED,
 )
-KINDS = [kind for kind in Kind if kind not in OTHERS]
+KINDS = [kind for kind in FrameKind if kind not in OTHERS]
 
 type Tamper = Callable[[bytes], bytes]
 type Client = Side[tuple[Welcome, bytes]]
@@ -89,7 +89,7 @@ class Side[T]:
     def ended(self) -> bool:
         return self._request is None
 
-    def _advance(self, received: Received | None) -> None:
+    def _advance(self, received: ReceivedBytes | None) -> None:
         try:
             self._request = next(self.steps) if received is None else self.steps.send(received)
         except StopIteration as stop:
@@ -103,13 +103,13 @@ class Side[T]:
             if isinstance(self._request, Send):
                 frame = self._request.data
                 self.sent.append(frame)
-                self._advance(Received())
+                self._advance(ReceivedBytes())
                 yield frame
             elif len(self.inbox) >= self._request.size:
                 size = self._request.size
                 assert size <= MAX_BODY_BYTES
                 data, self.inbox = self.inbox[:size], self.inbox[size:]
-                self._advance(Received(data))
+                self._advance(ReceivedBytes(data))
             else:
                 return
 
@@ -118,7 +118,7 @@ class Side[T]:
         list(self.run())
         while self._request is not None:
             data, self.inbox = self.inbox, b""
-            self._advance(Received(data, ended))
+            self._advance(ReceivedBytes(data, ended))
             list(self.run())
 
 
@@ -192,7 +192,7 @@ def kind_of(frame: bytes) -> int:
     return header.kind
 
 
-def on(kind: Kind, change: Tamper) -> Tamper:
+def on(kind: FrameKind, change: Tamper) -> Tamper:
     return lambda frame: change(frame) if kind_of(frame) == kind else frame
 
 
@@ -228,8 +228,12 @@ class TestAgreement:
 
     def test_the_sequence(self) -> None:
         client, server = talk()
-        assert [kind_of(frame) for frame in client.sent] == [Kind.HELLO, Kind.PROOF, Kind.ATTACH]
-        answers = [Kind.CHALLENGE, Kind.WELCOME, Kind.READY]
+        assert [kind_of(frame) for frame in client.sent] == [
+            FrameKind.HELLO,
+            FrameKind.PROOF,
+            FrameKind.ATTACH,
+        ]
+        answers = [FrameKind.CHALLENGE, FrameKind.WELCOME, FrameKind.READY]
         assert [kind_of(frame) for frame in server.sent] == answers
 
     def test_no_two_are_alike(self) -> None:
@@ -272,9 +276,9 @@ class TestAuthentication:
         [hello] = client.run()
         server.inbox += hello
         client.inbox += next(server.run())
-        assert [kind_of(frame) for frame in client.run()] == [Kind.PROOF]
+        assert [kind_of(frame) for frame in client.run()] == [FrameKind.PROOF]
         size = MAC_BYTES + 16 + 16 + 4 + 10
-        client.inbox += encode(Kind.WELCOME, b"\1" * size)
+        client.inbox += encode(FrameKind.WELCOME, b"\1" * size)
         list(client.run())
         assert isinstance(client.error, AuthenticationError)
         assert "could not prove" in str(client.error)
@@ -284,10 +288,10 @@ class TestAuthentication:
         client = client_side(b"mine")
         [hello] = client.run()
         # "Server" that echoes the client's own nonce and then its own proof.
-        client.inbox += encode(Kind.CHALLENGE, struct.pack("<I", 1) + hello[HEADER_BYTES:])
+        client.inbox += encode(FrameKind.CHALLENGE, struct.pack("<I", 1) + hello[HEADER_BYTES:])
         [proof] = client.run()
         rest = b"t" * 16 + b"i" * 16 + b"\0" * 4 + b"socket"
-        client.inbox += encode(Kind.WELCOME, proof[HEADER_BYTES:] + rest)
+        client.inbox += encode(FrameKind.WELCOME, proof[HEADER_BYTES:] + rest)
         list(client.run())
         assert isinstance(client.error, AuthenticationError)
 
@@ -297,11 +301,13 @@ class TestAuthentication:
         replayed.inbox += b"".join(client.sent)
         replayed.hang_up()
         assert isinstance(replayed.error, AuthenticationError)
-        assert kind_of(replayed.sent[-1]) == Kind.REJECT
+        assert kind_of(replayed.sent[-1]) == FrameKind.REJECT
         assert SERVER_ADDRESS not in b"".join(replayed.sent)
 
-    @pytest.mark.parametrize("changed", [Kind.HELLO, Kind.PROOF, Kind.ATTACH])
-    def test_a_server_makes_a_worker_only_for_a_client_that_it_knows(self, changed: Kind) -> None:
+    @pytest.mark.parametrize("changed", [FrameKind.HELLO, FrameKind.PROOF, FrameKind.ATTACH])
+    def test_a_server_makes_a_worker_only_for_a_client_that_it_knows(
+        self, changed: FrameKind
+    ) -> None:
         _, server = talk(to_server=on(changed, flip_body(0)))
         assert isinstance(server.error, AuthenticationError)
         assert SERVER_ADDRESS not in b"".join(server.sent)
@@ -309,7 +315,7 @@ class TestAuthentication:
     def test_a_grant_is_sent_only_to_a_client_that_is_known(self) -> None:
         server = server_side(b"right")
         converse(client_side(b"wrong"), server)
-        assert [kind_of(frame) for frame in server.sent] == [Kind.CHALLENGE, Kind.REJECT]
+        assert [kind_of(frame) for frame in server.sent] == [FrameKind.CHALLENGE, FrameKind.REJECT]
 
 
 class TestOtherServersOfTheSecret:
@@ -325,15 +331,15 @@ class TestOtherServersOfTheSecret:
         assert isinstance(again.error, AuthenticationError)
         assert CLIENT_ADDRESS not in b"".join(again.sent)
 
-    @pytest.mark.parametrize("kind", [Kind.CHALLENGE, Kind.WELCOME, Kind.READY])
-    def test_no_answer_can_be_put_in_place_of_the_right_one(self, kind: Kind) -> None:
+    @pytest.mark.parametrize("kind", [FrameKind.CHALLENGE, FrameKind.WELCOME, FrameKind.READY])
+    def test_no_answer_can_be_put_in_place_of_the_right_one(self, kind: FrameKind) -> None:
         other = server_side(b"s", WELCOME._replace(identity=b"O" * 16), b"another address")
         converse(client_side(b"s"), other)
         [said] = [frame for frame in other.sent if kind_of(frame) == kind]
         client, _ = talk(to_client=on(kind, lambda _: said))
         assert client.result is None
         assert isinstance(client.error, AuthenticationError)
-        assert (CLIENT_ADDRESS in b"".join(client.sent)) == (kind == Kind.READY)
+        assert (CLIENT_ADDRESS in b"".join(client.sent)) == (kind == FrameKind.READY)
 
     def test_an_identity_cannot_be_put_in_place_of_the_right_one(self) -> None:
         def pretend(frame: bytes) -> bytes:
@@ -341,7 +347,7 @@ class TestOtherServersOfTheSecret:
             assert frame[at : at + 16] == WELCOME.identity
             return frame[:at] + b"O" * 16 + frame[at + 16 :]
 
-        client, _ = talk(to_client=on(Kind.WELCOME, pretend))
+        client, _ = talk(to_client=on(FrameKind.WELCOME, pretend))
         assert isinstance(client.error, AuthenticationError)
 
 
@@ -349,7 +355,7 @@ class TestTampering:
     """Somebody in the middle, who does not know the secret."""
 
     def test_the_secret_cannot_be_talked_away(self) -> None:
-        no_secret = on(Kind.CHALLENGE, flip_body(0))
+        no_secret = on(FrameKind.CHALLENGE, flip_body(0))
         client, server = talk(to_client=no_secret)
         assert isinstance(client.error, AuthenticationError)
         assert_no_address_was_sent(client, server)
@@ -361,53 +367,57 @@ class TestTampering:
         client, server = talk(to_server=change, to_client=change)
         assert client.result is None
         assert isinstance(client.error, AuthenticationError)
-        if kind == Kind.READY:  # the server's last word: only the client can tell what is wrong
+        if (
+            kind == FrameKind.READY
+        ):  # the server's last word: only the client can tell what is wrong
             assert server.result == CLIENT_ADDRESS
             return
         assert isinstance(server.error, AuthenticationError | ConnectError)
         assert SERVER_ADDRESS not in b"".join(server.sent)
-        if kind != Kind.ATTACH:
+        if kind != FrameKind.ATTACH:
             assert CLIENT_ADDRESS not in b"".join(client.sent)
-        if kind in (Kind.HELLO, Kind.CHALLENGE, Kind.PROOF):
+        if kind in (FrameKind.HELLO, FrameKind.CHALLENGE, FrameKind.PROOF):
             assert WELCOME.socket not in b"".join(server.sent)
 
-    @pytest.mark.parametrize("kind", [Kind.ATTACH, Kind.READY])
-    def test_no_byte_of_a_ucx_address_can_be_changed(self, kind: Kind) -> None:
-        address = CLIENT_ADDRESS if kind == Kind.ATTACH else SERVER_ADDRESS
+    @pytest.mark.parametrize("kind", [FrameKind.ATTACH, FrameKind.READY])
+    def test_no_byte_of_a_ucx_address_can_be_changed(self, kind: FrameKind) -> None:
+        address = CLIENT_ADDRESS if kind == FrameKind.ATTACH else SERVER_ADDRESS
         for position in range(len(address)):
             change = on(kind, flip_body(MAC_BYTES + position))
             client, server = talk(to_server=change, to_client=change)
-            refused = server if kind == Kind.ATTACH else client
+            refused = server if kind == FrameKind.ATTACH else client
             assert refused.result is None
             assert isinstance(refused.error, AuthenticationError)
 
-    @pytest.mark.parametrize("kind", [Kind.ATTACH, Kind.READY])
+    @pytest.mark.parametrize("kind", [FrameKind.ATTACH, FrameKind.READY])
     @pytest.mark.parametrize("change", [lambda f: f[:-1], lambda f: f + b"x"])
-    def test_a_ucx_address_cannot_be_cut_or_made_longer(self, kind: Kind, change: Tamper) -> None:
+    def test_a_ucx_address_cannot_be_cut_or_made_longer(
+        self, kind: FrameKind, change: Tamper
+    ) -> None:
         def resized(frame: bytes) -> bytes:
             body = change(frame)[HEADER_BYTES:]
             return frame[: HEADER_BYTES - 4] + struct.pack("<I", len(body)) + body
 
         client, server = talk(to_server=on(kind, resized), to_client=on(kind, resized))
-        refused = server if kind == Kind.ATTACH else client
+        refused = server if kind == FrameKind.ATTACH else client
         assert refused.result is None
         assert isinstance(refused.error, AuthenticationError)
 
-    @pytest.mark.parametrize("kind", [Kind.ATTACH, Kind.READY])
-    def test_a_ucx_address_of_another_session_is_refused(self, kind: Kind) -> None:
+    @pytest.mark.parametrize("kind", [FrameKind.ATTACH, FrameKind.READY])
+    def test_a_ucx_address_of_another_session_is_refused(self, kind: FrameKind) -> None:
         """With the MAC that it had there, of the same secret."""
         earlier_client, earlier_server = client_side(b"s"), server_side(b"s")
         converse(earlier_client, earlier_server)
-        earlier = earlier_client if kind == Kind.ATTACH else earlier_server
+        earlier = earlier_client if kind == FrameKind.ATTACH else earlier_server
         replayed = on(kind, lambda _: earlier.sent[-1])
         client, server = talk(to_server=replayed, to_client=replayed)
-        refused = server if kind == Kind.ATTACH else client
+        refused = server if kind == FrameKind.ATTACH else client
         assert refused.result is None
         assert isinstance(refused.error, AuthenticationError)
 
-    @pytest.mark.parametrize("kind", [Kind.CHALLENGE, Kind.WELCOME])
-    def test_a_flag_cannot_be_slipped_in(self, kind: Kind) -> None:
-        position = 3 if kind == Kind.CHALLENGE else MAC_BYTES + 32
+    @pytest.mark.parametrize("kind", [FrameKind.CHALLENGE, FrameKind.WELCOME])
+    def test_a_flag_cannot_be_slipped_in(self, kind: FrameKind) -> None:
+        position = 3 if kind == FrameKind.CHALLENGE else MAC_BYTES + 32
         client, _ = talk(to_client=on(kind, flip_body(position, 2)))
         assert isinstance(client.error, AuthenticationError)
 
@@ -425,7 +435,7 @@ class TestVersions:
         "answer",
         [
             with_version(encode_reject(RejectCode.VERSION, "no"), 7),
-            with_version(encode(Kind.CHALLENGE, b"\0" * 36), 7),
+            with_version(encode(FrameKind.CHALLENGE, b"\0" * 36), 7),
             b"UCXS" + struct.pack("<HHI", 7, 99, 2**32 - 1),
         ],
     )
@@ -439,9 +449,9 @@ class TestVersions:
 
     def test_a_newer_clients_body_is_not_read(self) -> None:
         server = server_side()
-        server.inbox += b"UCXS" + struct.pack("<HHI", 7, Kind.HELLO, 2**32 - 1)
+        server.inbox += b"UCXS" + struct.pack("<HHI", 7, FrameKind.HELLO, 2**32 - 1)
         [reject] = server.run()
-        assert kind_of(reject) == Kind.REJECT
+        assert kind_of(reject) == FrameKind.REJECT
         assert isinstance(server.error, ProtocolVersionError)
 
 
@@ -458,7 +468,7 @@ class TestRejection:
         ],
     )
     def test_at_any_point(self, when: int, code: RejectCode, error: type[Exception]) -> None:
-        kind = (Kind.CHALLENGE, Kind.WELCOME, Kind.READY)[when]
+        kind = (FrameKind.CHALLENGE, FrameKind.WELCOME, FrameKind.READY)[when]
         client, _ = talk(to_client=on(kind, lambda _: encode_reject(code, "go away")))
         assert type(client.error) is error
         assert SERVER in str(client.error)
@@ -466,7 +476,9 @@ class TestRejection:
 
     def test_a_code_of_the_future_is_still_a_refusal(self) -> None:
         client = client_side()
-        client.inbox += encode(Kind.REJECT, struct.pack("<H", 999) + b"mercury is in retrograde")
+        client.inbox += encode(
+            FrameKind.REJECT, struct.pack("<H", 999) + b"mercury is in retrograde"
+        )
         list(client.run())
         assert type(client.error) is ConnectError
         assert "mercury" in str(client.error)
@@ -516,7 +528,7 @@ class TestStrangers:
         assert str(client.error) == f"{SERVER} does not answer: it {ended}"
 
     def test_a_server_that_is_gone_half_way_was_one(self) -> None:
-        client, _ = talk(to_client=on(Kind.WELCOME, lambda frame: frame[:30]))
+        client, _ = talk(to_client=on(FrameKind.WELCOME, lambda frame: frame[:30]))
         assert type(client.error) is ConnectError
         assert f"{SERVER} closed the connection in the middle" in str(client.error)
 
@@ -531,7 +543,7 @@ class TestStrangers:
 
     @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize("too", ["short", "long", "huge"])
-    def test_a_length_is_checked_before_the_body_is_read(self, kind: Kind, too: str) -> None:
+    def test_a_length_is_checked_before_the_body_is_read(self, kind: FrameKind, too: str) -> None:
         least, greatest = BODY_BYTES[kind]
         length = {"short": least - 1, "long": greatest + 1, "huge": 2**32 - 1}[too]
         if length < 0:
@@ -540,14 +552,18 @@ class TestStrangers:
         client, server = client_side(b"s"), server_side(b"s")
         change = on(kind, lambda _: header)
         converse(client, server, to_server=change, to_client=change)
-        error = server.error if kind in (Kind.HELLO, Kind.PROOF, Kind.ATTACH) else client.error
+        error = (
+            server.error
+            if kind in (FrameKind.HELLO, FrameKind.PROOF, FrameKind.ATTACH)
+            else client.error
+        )
         assert isinstance(error, NotAServerError | ProtocolError)
         assert f"sent a {kind.name} of {length} bytes" in str(error)
 
     def test_a_frame_out_of_turn(self) -> None:
         client, server = client_side(), server_side()
-        ready = encode(Kind.READY, bytes(MAC_BYTES) + SERVER_ADDRESS)
-        converse(client, server, to_client=on(Kind.WELCOME, lambda _: ready))
+        ready = encode(FrameKind.READY, bytes(MAC_BYTES) + SERVER_ADDRESS)
+        converse(client, server, to_client=on(FrameKind.WELCOME, lambda _: ready))
         assert isinstance(client.error, NotAServerError)
         assert f"{SERVER} does not keep to the ucxstore handshake" in str(client.error)
         assert "kind 6 in place of WELCOME" in str(client.error)
@@ -558,7 +574,7 @@ class Ending(NamedTuple):
 
     ask: Callable[[ClientHandshake], Steps[Any]]
     answer: Callable[[ServerHandshake], bytes]
-    kinds: tuple[Kind, Kind]
+    kinds: tuple[FrameKind, FrameKind]
 
     def client(self, secret: bytes) -> "Side[Any]":
         def steps() -> Steps[Any]:
@@ -586,9 +602,9 @@ class Ending(NamedTuple):
 RECORD = Ending(
     lambda client: client.keep(b"old", b"new"),
     lambda server: server.kept(b"kept"),
-    (Kind.KEEP, Kind.KEPT),
+    (FrameKind.KEEP, FrameKind.KEPT),
 )
-PEER = Ending(ClientHandshake.peer, ServerHandshake.peered, (Kind.PEER, Kind.PEERED))
+PEER = Ending(ClientHandshake.peer, ServerHandshake.peered, (FrameKind.PEER, FrameKind.PEERED))
 
 
 class TestOtherEndings:
@@ -597,7 +613,7 @@ class TestOtherEndings:
     @pytest.mark.parametrize("secret", [b"", b"s"])
     @pytest.mark.parametrize(
         ("ending", "asked", "answer"),
-        [(RECORD, Keep(digest(b"old"), b"new"), b"kept"), (PEER, Peer(), None)],
+        [(RECORD, Keep(digest(b"old"), b"new"), b"kept"), (PEER, PeerWish(), None)],
         ids=["record", "peer"],
     )
     def test_it_is_answered(
@@ -638,17 +654,19 @@ frames = st.one_of(
             b"UCXS" + struct.pack("<HHI", version, kind, length) + body
         ),
         st.sampled_from([PROTOCOL_VERSION, 0, 1, PROTOCOL_VERSION - 1, 65535]),
-        st.integers(0, max(Kind) + 2),
+        st.integers(0, max(FrameKind) + 2),
         st.one_of(st.integers(0, 200), st.integers(0, 2**32 - 1)),
         st.binary(max_size=200),
     ),
-    st.sampled_from([Kind.CHALLENGE, Kind.HELLO, Kind.PROOF, Kind.READY]).flatmap(
+    st.sampled_from(
+        [FrameKind.CHALLENGE, FrameKind.HELLO, FrameKind.PROOF, FrameKind.READY]
+    ).flatmap(
         lambda kind: st.binary(min_size=BODY_BYTES[kind][0], max_size=BODY_BYTES[kind][0]).map(
             lambda body: encode(kind, body)
         )
     ),
     st.binary(min_size=MAC_BYTES + 38, max_size=MAC_BYTES + 38 + MAX_SOCKET_BYTES).map(
-        lambda body: encode(Kind.WELCOME, body)
+        lambda body: encode(FrameKind.WELCOME, body)
     ),
     st.text(max_size=50).map(lambda text: encode_reject(RejectCode.BUSY, text)),
 )

@@ -12,7 +12,7 @@ from ucxstore.protocol.frames import (
     MAC_BYTES,
     PROTOCOL_VERSION,
     TOKEN_BYTES,
-    Kind,
+    FrameKind,
     RejectCode,
     encode,
     encode_reject,
@@ -20,7 +20,7 @@ from ucxstore.protocol.frames import (
 from ucxstore.protocol.handshake import (
     ConnectAnewError,
     Receive,
-    Received,
+    ReceivedBytes,
     Send,
     Steps,
     client_join,
@@ -32,7 +32,7 @@ from ucxstore.protocol.handshake import (
 
 TOKEN = b"t" * TOKEN_BYTES
 OTHER = b"o" * TOKEN_BYTES
-JOIN = encode(Kind.JOIN, join_mac(TOKEN))
+JOIN = encode(FrameKind.JOIN, join_mac(TOKEN))
 JOINED = joined(TOKEN)
 
 
@@ -44,11 +44,11 @@ def talk[T](steps: Steps[T], heard: bytes) -> tuple[bytes, T]:
             step = next(steps) if received is None else steps.send(received)
             if isinstance(step, Send):
                 said += step.data
-                received = Received()
+                received = ReceivedBytes()
             else:
                 data, heard = heard[: step.size], heard[step.size :]
                 assert isinstance(step, Receive)
-                received = Received(data, "" if len(data) == step.size else "closed")
+                received = ReceivedBytes(data, "" if len(data) == step.size else "closed")
     except StopIteration as stop:
         result: T = stop.value
         return said, result
@@ -111,8 +111,8 @@ def test_a_client_that_is_to_connect_anew() -> None:
     [
         JOIN,  # sent back
         encode_reject(RejectCode.BUSY, "too many clients are connecting at once"),
-        encode(Kind.JOINED, bytes(MAC_BYTES)),
-        encode(Kind.JOINED, join_mac(TOKEN)),
+        encode(FrameKind.JOINED, bytes(MAC_BYTES)),
+        encode(FrameKind.JOINED, join_mac(TOKEN)),
     ],
     ids=["an echo", "a refusal", "zeros", "the MAC of JOIN"],
 )
@@ -124,10 +124,14 @@ def test_no_answer_of_the_server(answer: bytes) -> None:
     "frame",
     [
         JOINED,
-        encode(Kind.PROOF, join_mac(TOKEN)),
-        encode(Kind.HELLO, join_mac(TOKEN)),
-        b"UCXS" + struct.pack("<HHI", PROTOCOL_VERSION, Kind.JOIN, 2**32 - 1) + join_mac(TOKEN),
-        b"UCXS" + struct.pack("<HHI", PROTOCOL_VERSION + 1, Kind.JOIN, MAC_BYTES) + join_mac(TOKEN),
+        encode(FrameKind.PROOF, join_mac(TOKEN)),
+        encode(FrameKind.HELLO, join_mac(TOKEN)),
+        b"UCXS"
+        + struct.pack("<HHI", PROTOCOL_VERSION, FrameKind.JOIN, 2**32 - 1)
+        + join_mac(TOKEN),
+        b"UCXS"
+        + struct.pack("<HHI", PROTOCOL_VERSION + 1, FrameKind.JOIN, MAC_BYTES)
+        + join_mac(TOKEN),
         b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" + join_mac(TOKEN),
     ],
     ids=["JOINED", "PROOF", "HELLO", "a length", "another version", "HTTP"],

@@ -26,7 +26,7 @@ from ucxstore.base.grants import ALL, Bounds, Role
 from ucxstore.base.options import Local
 from ucxstore.base.secret import Secret
 from ucxstore.client.connect import Greeting
-from ucxstore.protocol.frames import TOKEN_BYTES, Kind, RejectCode, encode, encode_reject
+from ucxstore.protocol.frames import TOKEN_BYTES, FrameKind, RejectCode, encode, encode_reject
 from ucxstore.protocol.handshake import ConnectAnewError, join_mac, joined
 from ucxstore.server import Server
 from ucxstore.server.accepting import acceptor
@@ -200,7 +200,7 @@ class TestJoin:
         monkeypatch.setattr(sessions, "join", end_at_once)
         with greet(accepting) as greeting:
             welcome = greeting.welcome
-            says(welcome.socket, encode(Kind.JOIN, join_mac(welcome.token)))
+            says(welcome.socket, encode(FrameKind.JOIN, join_mac(welcome.token)))
             hung_up.set()
         eventually(lambda: alone == [True])
 
@@ -244,7 +244,7 @@ class TestJoin:
             fd = greeting.join()
             assert fd is not None
             os.close(fd)
-            assert says(name, encode(Kind.JOIN, join_mac(token))) == b""
+            assert says(name, encode(FrameKind.JOIN, join_mac(token))) == b""
             assert greeting.join() is None
         assert len(sessions.joined) == 1
         eventually(lambda: int(accepting.turned_away) == 2)
@@ -252,7 +252,7 @@ class TestJoin:
     def test_unknown(self, accepting: acceptor.Acceptor, sessions: Sessions) -> None:
         with greet(accepting) as greeting:
             name = greeting.welcome.socket
-            assert says(name, encode(Kind.JOIN, join_mac(TOKEN))) == b""
+            assert says(name, encode(FrameKind.JOIN, join_mac(TOKEN))) == b""
             # The client that has the offer can still take it.
             fd = greeting.join()
             assert fd is not None
@@ -263,7 +263,7 @@ class TestJoin:
         with greet(accepting) as greeting:
             token, name = greeting.welcome.token, greeting.welcome.socket
         eventually(lambda: not len(accepting._guests))
-        assert says(name, encode(Kind.JOIN, join_mac(token))) == b""
+        assert says(name, encode(FrameKind.JOIN, join_mac(token))) == b""
         assert not sessions.joined
 
     def test_after_a_while(
@@ -318,7 +318,7 @@ class TestJoin:
             b"\0" * 10_000,
             joined(TOKEN),
             encode_reject(RejectCode.BUSY, "no"),
-            encode(Kind.HELLO, bytes(32)),
+            encode(FrameKind.HELLO, bytes(32)),
         ],
     )
     def test_strangers(self, accepting: acceptor.Acceptor, sessions: Sessions, data: bytes) -> None:
@@ -453,7 +453,7 @@ class TestClients:
                 assert greeting.join() is None
             met, _ = squatter.accept()
             with met:
-                assert met.recv(4096) == encode(Kind.JOIN, join_mac(token))
+                assert met.recv(4096) == encode(FrameKind.JOIN, join_mac(token))
 
     def test_no_descriptor_is_left(
         self, accepting: acceptor.Acceptor, monkeypatch: pytest.MonkeyPatch

@@ -28,7 +28,7 @@ from ucxstore.base.errors import AuthenticationError, ConnectError
 from ucxstore.base.native import core
 from ucxstore.base.secret import Secret
 from ucxstore.client.connect import Greeting
-from ucxstore.protocol.frames import HEADER_BYTES, PROTOCOL_VERSION, Kind, Welcome, encode
+from ucxstore.protocol.frames import HEADER_BYTES, PROTOCOL_VERSION, FrameKind, Welcome, encode
 from ucxstore.server import Server
 from ucxstore.server.accepting import acceptor
 from ucxstore.server.accepting.listen import advertise, listen
@@ -217,7 +217,7 @@ class TestTurnedAway:
     def test_another_version(self, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
         with monkeypatch.context() as patch:
             patch.setattr("ucxstore.protocol.frames.PROTOCOL_VERSION", 7)  # what this side writes
-            hello = encode(Kind.HELLO, b"\0" * 32)
+            hello = encode(FrameKind.HELLO, b"\0" * 32)
         with connect_raw(server.address) as sock:
             sock.sendall(hello)
             answer = read_to_the_end(sock)
@@ -257,7 +257,7 @@ class TestTurnedAway:
     def test_the_silent_keep_nobody_waiting(self, server: Server, worker: bytes) -> None:
         silent = [connect_raw(server.address) for _ in range(20)]
         for sock in silent[:10]:
-            sock.sendall(encode(Kind.HELLO, b"\0" * 32)[: HEADER_BYTES + 3])
+            sock.sendall(encode(FrameKind.HELLO, b"\0" * 32)[: HEADER_BYTES + 3])
         start = time.monotonic()
         handshake(server.address, worker)[0].close()
         assert time.monotonic() - start < 20
@@ -283,7 +283,7 @@ class TestTurnedAway:
         handshake(server.address, worker)[0].close()
         assert b"are connecting at once" in read_to_the_end(first)
         handshake(server.address, worker)[0].close()
-        second.sendall(encode(Kind.HELLO, b"\0" * 32))
+        second.sendall(encode(FrameKind.HELLO, b"\0" * 32))
         assert second.recv(4096)
         assert server.stats()["turned_away"] == 1
         first.close()
@@ -478,7 +478,7 @@ class TestClose:
     def test_those_in_the_handshake_are_told(self, worker: bytes) -> None:
         server = Server("memory://", secret="s")
         with connect_raw(server.address) as sock:
-            sock.sendall(encode(Kind.HELLO, b"\0" * 32))
+            sock.sendall(encode(FrameKind.HELLO, b"\0" * 32))
             sock.recv(4096)  # the CHALLENGE
             server.close()
             assert b"shutting down" in read_to_the_end(sock)

@@ -19,7 +19,7 @@ from tests.simulator.world import (
     holds,
 )
 from ucxstore.server.peers import times
-from ucxstore.server.peers.machine import Member
+from ucxstore.server.peers.machine import PeerMachine
 from ucxstore.server.peers.state import State
 
 # All keys of a history, and the prefix of them.
@@ -593,9 +593,9 @@ def shorter_times() -> Iterator[None]:
             setattr(times, name, seconds)
 
 
-def member(number: int) -> Member:
+def member(number: int) -> PeerMachine:
     """Make the machine of a process."""
-    return Member(State(str(number), patience=PATIENCE, holds=holds))
+    return PeerMachine(State(str(number), patience=PATIENCE, holds=holds))
 
 
 def size_of(value: object) -> int:

@@ -9,21 +9,21 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from tests.simulator.monitor import MISSING, Value
-from ucxstore.server.peers.card import Card
 from ucxstore.server.peers.events import (
     Fence,
     Fenced,
-    Found,
+    FoundPresence,
     ListAll,
-    Listing,
-    ReadCard,
+    PeerListing,
     ReadNote,
-    RemoveCard,
+    ReadPresence,
     RemoveNotes,
-    WriteCard,
+    RemovePresence,
     WriteNote,
+    WritePresence,
 )
 from ucxstore.server.peers.names import Names
+from ucxstore.server.peers.presence import Presence
 
 # Of one process.
 _MOST_REQUESTS = 1_000_000
@@ -135,7 +135,7 @@ class Source:
 
     def __init__(self) -> None:
         self.values: dict[str, Value] = {}
-        self.presences: dict[str, Card | Fenced] = {}
+        self.presences: dict[str, Presence | Fenced] = {}
         self.notes: dict[str, Names] = {}
         self.requests: dict[int, Request] = {}
         self.last: dict[int, int] = {}
@@ -169,7 +169,7 @@ class Source:
             frozenset((at, one.key()) for at, one in self.requests.items()),
         )
 
-    def carry_out(self, request: Request, is_over: Callable[[Card], bool]) -> bool:
+    def carry_out(self, request: Request, is_over: Callable[[Presence], bool]) -> bool:
         """Carry out a request now; tell whether that has changed a value."""
         request.is_done = True
         asked = request.asked
@@ -186,17 +186,19 @@ class Source:
                 self.values.pop(asked.key, None)
                 request.answer = MISSING
                 return True
-            case WriteCard(card):
-                self.presences[card.name] = card
+            case WritePresence(presence):
+                self.presences[presence.name] = presence
             case Fence(name):
                 self.presences[name] = Fenced()
-            case ReadCard(name):
+            case ReadPresence(name):
                 kept = self.presences.get(name)
-                request.answer = Found(kept, is_over(kept)) if isinstance(kept, Card) else kept
-            case RemoveCard(name):
+                request.answer = (
+                    FoundPresence(kept, is_over(kept)) if isinstance(kept, Presence) else kept
+                )
+            case RemovePresence(name):
                 self.presences.pop(name, None)
             case ListAll():
-                request.answer = Listing(frozenset(self.presences), frozenset(self.notes))
+                request.answer = PeerListing(frozenset(self.presences), frozenset(self.notes))
             case WriteNote(note, names):
                 self.notes[note] = names
             case ReadNote(note):

@@ -29,8 +29,8 @@ from tests.simulator.source import (
     Source,
 )
 from ucxstore.server.peers import events
-from ucxstore.server.peers.card import Card
 from ucxstore.server.peers.names import Names
+from ucxstore.server.peers.presence import Presence
 
 SECOND = 1_000_000  # times are microseconds
 
@@ -225,11 +225,11 @@ class Process:
         self.world.close(self.number, action.link)
 
     def _dial(self, action: events.Dial) -> None:
-        self.world.dial(self.number, int(action.card.server), action.dial)
+        self.world.dial(self.number, int(action.presence.server), action.dial)
 
-    def _request(self, action: events.Request) -> None:
+    def _request(self, action: events.AskSource) -> None:
         if isinstance(action.what, events.IsOver):
-            over = self.world.is_over(action.what.card)
+            over = self.world.is_over(action.what.presence)
             self.world.agenda.soon(("tell", self.number, action.request, over))
         else:
             self.world.request(self, action.what, ("machine", action.request))
@@ -279,7 +279,7 @@ class Process:
     def _forget_all(self, _: events.ForgetAll) -> None:
         self.cache.forget_all()
 
-    def _report(self, action: events.Report) -> None:
+    def _report(self, action: events.Notice) -> None:
         self.world.note(self, "reports: {} {}", action.event, action.why)
 
     # ---- clients ----
@@ -442,7 +442,7 @@ _ACTIONS: dict[type, Callable[[Process, Any], None]] = {
     events.Tell: Process._tell,
     events.HangUp: Process._hang_up,
     events.Dial: Process._dial,
-    events.Request: Process._request,
+    events.AskSource: Process._request,
     events.Carry: Process._carry,
     events.Go: Process._go,
     events.Reply: Process._reply,
@@ -450,7 +450,7 @@ _ACTIONS: dict[type, Callable[[Process, Any], None]] = {
     events.Trust: Process._trust,
     events.Believe: Process._believe,
     events.ForgetAll: Process._forget_all,
-    events.Report: Process._report,
+    events.Notice: Process._report,
 }
 _ENDS: dict[str, events.Outcome] = {
     CHANGE_MADE: events.Done(),
@@ -602,9 +602,9 @@ class World:
         """Return the time at which a server's clock has passed that."""
         return int(seconds / self.servers[server].rate * SECOND) + 1
 
-    def is_over(self, card: Card) -> bool:
-        """Tell whether others know that the process of a card has ended."""
-        return self.same_host and self.process(int(card.server)) is None
+    def is_over(self, presence: Presence) -> bool:
+        """Tell whether others know that the process of a presence has ended."""
+        return self.same_host and self.process(int(presence.server)) is None
 
     # ---- processes ----
 
@@ -910,8 +910,8 @@ class World:
         return request.token is None or request.token[0] == "doubt"
 
     def _is_shut_out(self, process: int) -> bool:
-        cards = [one for one in self.source.presences.values() if isinstance(one, Card)]
-        return all(one.server != str(process) for one in cards)
+        presences = [one for one in self.source.presences.values() if isinstance(one, Presence)]
+        return all(one.server != str(process) for one in presences)
 
     def _answer(self, at: int) -> None:
         request = self.source.requests.get(at)

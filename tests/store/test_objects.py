@@ -34,8 +34,8 @@ from ucxstore.base.stats import (
     MemberStats,
     OriginStats,
     ServerStats,
+    StatsTable,
     StoreStats,
-    Table,
     parse_server_stats,
 )
 from ucxstore.obspec import ObspecStore
@@ -285,7 +285,7 @@ def test_the_counters_of_chunks_are_the_same_everywhere() -> None:
 
 def test_what_matters_most_is_shown_first() -> None:
     @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-    class Shown(Table):
+    class Shown(StatsTable):
         _leading = ("last",)
         _hidden = frozenset({"second"})
 

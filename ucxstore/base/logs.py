@@ -132,7 +132,7 @@ def configure(level: int, form: Format = "text", stream: IO[str] | None = None) 
     root.setLevel(level)
 
 
-class Limited:
+class RateLimit:
     """Let events through, but not too many: who writes a log must not fill a disk.
 
     Parameters

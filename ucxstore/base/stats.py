@@ -20,7 +20,7 @@ _MAX_STATS_BYTES = 8 << 20  # far more than a server tells
 _FIGURE = "ucxstore"  # in the metadata of a field
 
 
-class Table(dict[str, Any]):
+class StatsTable(dict[str, Any]):
     """Counters: a frozen dataclass, which prints as a table, and is a mapping of its fields.
 
     It is a dictionary, so that ``json.dumps``, ``dict``, and comparisons with dictionaries take it.
@@ -51,7 +51,7 @@ class Table(dict[str, Any]):
                 named = [("", one) for one in value]
             else:
                 named = []
-            tables = [(key, one) for key, one in named if isinstance(one, Table)]
+            tables = [(key, one) for key, one in named if isinstance(one, StatsTable)]
             if not tables:
                 rows.append((name, value_text(name, value)))
                 continue
@@ -107,12 +107,12 @@ def _named_values(rows: Sequence[tuple[str, str]], width: int) -> list[str]:
     return text_columns(rows, width=width)
 
 
-def _table_of(cls: type[Table], values: dict[str, Any]) -> Table:
+def _table_of(cls: type[StatsTable], values: dict[str, Any]) -> StatsTable:
     return cls(**values)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MemberStats(Table):
+class MemberStats(StatsTable):
     """Requests to one of a store's servers.
 
     Attributes
@@ -128,7 +128,7 @@ class MemberStats(Table):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ChunkStats(Table):
+class ChunkStats(StatsTable):
     """How chunks moved between arrays and stores, and their bytes.
 
     Attributes
@@ -217,7 +217,7 @@ def total_of(many: Iterable[StoreStats]) -> StoreStats:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ClientStats(Table):
+class ClientStats(StatsTable):
     """A server's counters for one client that is connected.
 
     Attributes
@@ -270,7 +270,7 @@ class ClientStats(Table):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class OriginStats(Table):
+class OriginStats(StatsTable):
     """What a server holds for all clients of one origin, and has worked for them.
 
     Attributes
@@ -292,7 +292,7 @@ class OriginStats(Table):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SpaceStats(Table):
+class SpaceStats(StatsTable):
     """A server's counters for one scratch space.
 
     Attributes
@@ -364,7 +364,7 @@ def figures() -> Iterator[Figure]:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ServerStats(Table):
+class ServerStats(StatsTable):
     """The counters of a server since it was started, as `Server.stats` and its clients have them.
 
     Each field that is a number says all about itself here. `figures` reads that: for Prometheus,
@@ -547,5 +547,5 @@ def _numbers(found: Fields, names: Iterable[str]) -> dict[str, Any]:
     return {name: found.number(name) for name in names}
 
 
-def _numbers_of(of: type[Table]) -> list[str]:
+def _numbers_of(of: type[StatsTable]) -> list[str]:
     return [each.name for each in fields(cast(Any, of)) if each.type in (int, float)]

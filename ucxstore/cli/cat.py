@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ucxstore.base.address import Address
 from ucxstore.cli.common.command import (
-    NotFoundError,
+    MissingError,
     UsageError,
     add_client_options,
     connect,
@@ -51,7 +51,7 @@ async def _main(arguments: argparse.Namespace) -> int:
         with connect(arguments, at) as values:
             value = await values.read(name, part)
         if value is None:
-            raise NotFoundError(f"{address}: no such key")
+            raise MissingError(f"{address}: no such key")
         sys.stdout.buffer.write(value)
     sys.stdout.buffer.flush()
     return 0

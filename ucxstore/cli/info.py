@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ucxstore.cli.common.command import (
     CommandError,
-    NotFoundError,
+    MissingError,
     add_client_options,
     open_store,
     run,
@@ -47,7 +47,7 @@ def _main(arguments: argparse.Namespace) -> int:
         try:
             found = describe(store)
         except FileNotFoundError as error:
-            raise NotFoundError(str(error)) from error
+            raise MissingError(str(error)) from error
         except (ValueError, KeyError, TypeError) as error:  # as zarr raises them
             raise CommandError(f"{store}: metadata cannot be read: {error}") from error
         shown = json.dumps(as_json(found)) if arguments.json else "\n".join(tree(found, str(store)))

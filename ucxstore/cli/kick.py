@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from ucxstore.cli.common.command import NotFoundError, connect, run_async
+from ucxstore.cli.common.command import MissingError, connect, run_async
 from ucxstore.cli.common.operate import (
     add_last_options,
     check_address,
@@ -55,6 +55,6 @@ async def _main(arguments: argparse.Namespace) -> int:
                 if arguments.origin is None
                 else f"there is no other session of {printable(arguments.origin)}"
             )
-            raise NotFoundError(f"{values}: {missing}")
+            raise MissingError(f"{values}: {missing}")
     print(f"ended {count_text(ended, 'session')}")
     return 0

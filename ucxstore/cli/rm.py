@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from ucxstore.cli.cat import split_key
 from ucxstore.cli.common.command import (
     CommandError,
-    NotFoundError,
+    MissingError,
     Status,
     UsageError,
     add_client_options,
@@ -87,7 +87,7 @@ async def _remove(arguments: argparse.Namespace, address: str) -> Status:
         if size is None and not below and not below_unknown:
             if arguments.force:
                 return Status.DONE
-            raise NotFoundError(f"{address}: no values found")
+            raise MissingError(f"{address}: no values found")
         if arguments.dry_run:
             count = count_text(below + (size is not None), "value")
             print(f"{printable(str(values))}: {count}, {size_text(nbytes + (size or 0))}")

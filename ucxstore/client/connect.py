@@ -15,7 +15,7 @@ from ucxstore.protocol.handshake import (
     ClientHandshake,
     ConnectAnewError,
     Receive,
-    Received,
+    ReceivedBytes,
     Send,
     Steps,
     client_join,
@@ -292,7 +292,7 @@ def _run[T](steps: Steps[T], sock: socket.socket, deadline: Deadline) -> T:
         while True:
             if isinstance(request, Send):
                 _send(sock, request, deadline)
-                received = Received()
+                received = ReceivedBytes()
             else:
                 received = _receive(sock, request, deadline)
             request = steps.send(received)
@@ -309,18 +309,18 @@ def _send(sock: socket.socket, request: Send, deadline: Deadline) -> None:
         pass  # the peer may have sent a REJECT before it closed: read that next
 
 
-def _receive(sock: socket.socket, request: Receive, deadline: Deadline) -> Received:
+def _receive(sock: socket.socket, request: Receive, deadline: Deadline) -> ReceivedBytes:
     data = b""
     try:
         while len(data) < request.size:
             sock.settimeout(deadline.left())
             part = sock.recv(request.size - len(data))
             if not part:
-                return Received(data, "closed the connection")
+                return ReceivedBytes(data, "closed the connection")
             data += part
     except TimeoutError:
         what = f"sent no more {deadline}" if data else f"sent nothing {deadline}"
-        return Received(data, what)
+        return ReceivedBytes(data, what)
     except ConnectionError:
-        return Received(data, "reset the connection")
-    return Received(data)
+        return ReceivedBytes(data, "reset the connection")
+    return ReceivedBytes(data)

@@ -1,10 +1,10 @@
 """Requests to the servers of a store, each kind described once: pure, no I/O.
 
 A `Request` says what is asked, and for which keys. It starts as one native operation at one
-server; a cluster splits it by where its keys are, and joins what the servers answer. So a `Kind`
-says all that a request needs: the method of the core's ``Connection`` that sends it, which servers
-a cluster asks, and how their answers become one. The functions below make the requests; what they
-take and return is described there.
+server; a cluster splits it by where its keys are, and joins what the servers answer. So a
+`RequestKind` says all that a request needs: the method of the core's ``Connection`` that sends it,
+which servers a cluster asks, and how their answers become one. The functions below make the
+requests; what they take and return is described there.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -71,7 +71,7 @@ class Route(Enum):
     """All servers."""
 
 
-class Kind[T](NamedTuple):
+class RequestKind[T](NamedTuple):
     """What requests of one kind have in common.
 
     Parameters
@@ -86,7 +86,7 @@ class Kind[T](NamedTuple):
         The arguments that are lists with the same number of items for each key.
     keyed : bool
         Whether the method takes keys. Otherwise the key is only for placement and errors.
-    copies : Kind, optional
+    copies : RequestKind, optional
         The kind of request to the other servers by `Route.ADD`, once the first has decided.
     following : callable, optional
         Returns the next request to the same server, given a request and its answer.
@@ -99,7 +99,7 @@ class Kind[T](NamedTuple):
     join: Callable[[int, Answers], T]
     columns: Set[str] = frozenset()
     keyed: bool = True
-    copies: "Kind[Any] | None" = None
+    copies: "RequestKind[Any] | None" = None
     following: "Callable[[Request[T], T], Request[T] | None] | None" = None
     of_server: bool = False
 
@@ -109,14 +109,14 @@ class Request[T](NamedTuple):
 
     Parameters
     ----------
-    kind : Kind
+    kind : RequestKind
     keys : sequence of str
         With the store's prefix.
     arguments : mapping
         The other arguments of the core's method.
     """
 
-    kind: Kind[T]
+    kind: RequestKind[T]
     keys: Sequence[str]
     arguments: Mapping[str, Any]
 
@@ -228,40 +228,54 @@ def _next_page(request: Request[Page], answer: Page) -> Request[Page] | None:
     return request._replace(arguments={**request.arguments, "cursor": cursor})
 
 
-_GET: Kind[list[Found | None]] = Kind(
+_GET: RequestKind[list[Found | None]] = RequestKind(
     lambda core: core.get, Route.READ, _each, {"ranges", "versions"}
 )
-_BORROW: Kind[list[Lent | None]] = Kind(
+_BORROW: RequestKind[list[Lent | None]] = RequestKind(
     lambda core: core.get, Route.READ, _each, {"ranges", "versions"}
 )
-_GET_INTO: Kind[list[int | None]] = Kind(
+_GET_INTO: RequestKind[list[int | None]] = RequestKind(
     lambda core: core.get_into, Route.READ, _each, {"ranges", "outs", "owners"}
 )
-_STAT: Kind[list[int]] = Kind(lambda core: core.stat, Route.READ, _each)
-_READ_BOXES: Kind[list[int]] = Kind(lambda core: core.read_boxes, Route.CHUNKS, _missing, {"boxes"})
-_READ_PARTS: Kind[list[int]] = Kind(
+_STAT: RequestKind[list[int]] = RequestKind(lambda core: core.stat, Route.READ, _each)
+_READ_BOXES: RequestKind[list[int]] = RequestKind(
+    lambda core: core.read_boxes, Route.CHUNKS, _missing, {"boxes"}
+)
+_READ_PARTS: RequestKind[list[int]] = RequestKind(
     lambda core: core.read_parts,
     Route.CHUNKS,
     _each,
     {"sources", "targets", "expected", "versions"},
 )
-_SET: Kind[list[bool]] = Kind(lambda core: core.set, Route.WRITE, _each, {"values", "owners"})
-_ADD: Kind[list[bool]] = Kind(
+_SET: RequestKind[list[bool]] = RequestKind(
+    lambda core: core.set, Route.WRITE, _each, {"values", "owners"}
+)
+_ADD: RequestKind[list[bool]] = RequestKind(
     lambda core: core.add, Route.ADD, _each, {"values", "owners"}, copies=_SET
 )
-_SET_FILE: Kind[list[bool]] = Kind(
+_SET_FILE: RequestKind[list[bool]] = RequestKind(
     lambda core: core.set_file, Route.WRITE, _each, {"values", "owners"}
 )
-_ADD_FILE: Kind[list[bool]] = Kind(
+_ADD_FILE: RequestKind[list[bool]] = RequestKind(
     lambda core: core.add_file, Route.ADD, _each, {"values", "owners"}, copies=_SET_FILE
 )
-_SET_PARTS: Kind[None] = Kind(lambda core: core.set_parts, Route.CHUNKS, _nothing, {"values"})
-_WRITE_BOXES: Kind[None] = Kind(lambda core: core.write_boxes, Route.CHUNKS, _nothing, {"starts"})
-_DELETE: Kind[None] = Kind(lambda core: core.delete, Route.WRITE, _nothing)
-_DELETE_PREFIX: Kind[int] = Kind(lambda core: core.delete_prefix, Route.ALL, _total, keyed=False)
-_MEASURE: Kind[Measured] = Kind(lambda core: core.measure, Route.ALL, _measures, keyed=False)
-_LIST_KEYS: Kind[Page] = Kind(lambda core: core.list_page, Route.ALL, _page, keyed=False)
-_LIST_FOLDER: Kind[Page] = Kind(
+_SET_PARTS: RequestKind[None] = RequestKind(
+    lambda core: core.set_parts, Route.CHUNKS, _nothing, {"values"}
+)
+_WRITE_BOXES: RequestKind[None] = RequestKind(
+    lambda core: core.write_boxes, Route.CHUNKS, _nothing, {"starts"}
+)
+_DELETE: RequestKind[None] = RequestKind(lambda core: core.delete, Route.WRITE, _nothing)
+_DELETE_PREFIX: RequestKind[int] = RequestKind(
+    lambda core: core.delete_prefix, Route.ALL, _total, keyed=False
+)
+_MEASURE: RequestKind[Measured] = RequestKind(
+    lambda core: core.measure, Route.ALL, _measures, keyed=False
+)
+_LIST_KEYS: RequestKind[Page] = RequestKind(
+    lambda core: core.list_page, Route.ALL, _page, keyed=False
+)
+_LIST_FOLDER: RequestKind[Page] = RequestKind(
     # Storages end the pages of a folder at different names, so all pages are merged.
     lambda core: core.list_page,
     Route.ALL,
@@ -271,13 +285,13 @@ _LIST_FOLDER: Kind[Page] = Kind(
 )
 
 
-def _of_server[T](method: Method, join: Callable[[int, Answers], T]) -> Kind[T]:
-    return Kind(method, Route.ALL, join, keyed=False, of_server=True)
+def _of_server[T](method: Method, join: Callable[[int, Answers], T]) -> RequestKind[T]:
+    return RequestKind(method, Route.ALL, join, keyed=False, of_server=True)
 
 
 _PING = _of_server(lambda core: core.ping, _nothing)
-_STATS: Kind[bytes] = _of_server(lambda core: core.stats, only)
-_OPERATE: Kind[bytes] = _of_server(lambda core: core.operate, only)
+_STATS: RequestKind[bytes] = _of_server(lambda core: core.stats, only)
+_OPERATE: RequestKind[bytes] = _of_server(lambda core: core.operate, only)
 _BEGIN_SPACE = _of_server(lambda core: core.begin_space, _nothing)
 _RENEW_SPACE = _of_server(lambda core: core.renew_space, _nothing)
 _END_SPACE = _of_server(lambda core: core.end_space, _nothing)
@@ -414,7 +428,7 @@ def add(keys: Sequence[str], values: Sequence[Memory]) -> Request[list[bool]]:
 
 
 def _set(
-    kind: Kind[list[bool]], keys: Sequence[str], values: Sequence[Memory]
+    kind: RequestKind[list[bool]], keys: Sequence[str], values: Sequence[Memory]
 ) -> Request[list[bool]]:
     layouts, owners = [value.layout for value in values], [value.owner for value in values]
     return Request(kind, keys, {"values": layouts, "owners": owners})

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ucxstore._core import Connection
 
 
-class Asked(Protocol):
+class AskedServer(Protocol):
     """What `Gathered` needs of a server."""
 
     def connection(self) -> "Connection":
@@ -37,7 +37,7 @@ class Share:
 
     Parameters
     ----------
-    server : Asked
+    server : AskedServer
     request : Request
     answered : callable
         Takes the answer, and returns the shares to start next.
@@ -46,7 +46,7 @@ class Share:
         raises.
     """
 
-    server: Asked
+    server: AskedServer
     request: Request[Any]
     answered: "Callable[[Any], Iterable[Share]]"
     lost: "Callable[[UcxStoreError], Iterable[Share]]"

@@ -68,7 +68,7 @@ def _link(scheduler: "Scheduler") -> None:
             pages.append(PATH[1:])
 
 
-class _Handler(RequestHandler):
+class _DashboardHandler(RequestHandler):
     def initialize(self, scheduler: "Scheduler") -> None:
         self._scheduler = scheduler
 
@@ -89,13 +89,13 @@ class _Handler(RequestHandler):
         """Do nothing: requests have no body."""
 
 
-class _JsonHandler(_Handler):
+class _JsonHandler(_DashboardHandler):
     def get(self) -> None:
         self.set_header("Content-Type", "application/json")
         self.finish(json.dumps(self.stats()))
 
 
-class _PageHandler(_Handler):
+class _PageHandler(_DashboardHandler):
     def get(self) -> None:
         self.finish(page(self.stats()))
 

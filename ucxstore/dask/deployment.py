@@ -38,7 +38,7 @@ from ucxstore.dask.plugin import (
     servers_in,
 )
 from ucxstore.dask.secret import DeploymentSecret
-from ucxstore.server.locations import Kind, hide_password, parse_location
+from ucxstore.server.locations import LocationKind, hide_password, parse_location
 from ucxstore.server.options.keywords import ServerKeywords, WorkerKeywords
 from ucxstore.server.options.server_options import LOOPBACK, ServerOptions
 from ucxstore.server.options.when_full import WhenFull
@@ -121,7 +121,7 @@ def deploy(
     ...     x.to_zarr(zarr.create_array(deployed.store("scratch"), ...))
     """
     kind, location = parse_location("storage", storage)
-    if kind is Kind.DIRECTORY:
+    if kind is LocationKind.DIRECTORY:
         location = str(Path(location).absolute())  # workers have other current folders
     limit = parse_bytes(memory)
     if limit < 1:
@@ -135,19 +135,19 @@ def deploy(
     secret_of_all = Secret(text, pickle_text=True)
     given = cast(ServerKeywords, {**options, "secret": secret_of_all})
     chosen = ServerOptions.of(LOOPBACK, given)
-    if kind is not Kind.OBJECTS:
+    if kind is not LocationKind.OBJECTS:
         chosen.refuse_source_options()
-    if chosen.create and kind is not Kind.DIRECTORY:
+    if chosen.create and kind is not LocationKind.DIRECTORY:
         raise ValueError("create: only a directory can be created")
-    if chosen.when_full is not None and kind is not Kind.MEMORY:
+    if chosen.when_full is not None and kind is not LocationKind.MEMORY:
         raise ValueError("when_full: only memory:// has this option")
     in_workers = replace(
         chosen,
         create=False,  # one worker makes it for all
         when_full=_in_workers(chosen.when_full),
-        shared=kind is not Kind.MEMORY,
-        cache=limit if kind is Kind.OBJECTS else None,
-        scratch_limit=None if kind is Kind.MEMORY else limit,
+        shared=kind is not LocationKind.MEMORY,
+        cache=limit if kind is LocationKind.OBJECTS else None,
+        scratch_limit=None if kind is LocationKind.MEMORY else limit,
     )
     secret = DeploymentSecret.hold(name, text)
     deployment = Deployment(client, name, secret, location, chosen.ucx)
@@ -367,13 +367,13 @@ class Deployment:
         """
         running = self._servers()
         prefix = prefix.strip("/")
-        if self._kind is not Kind.MEMORY:
+        if self._kind is not LocationKind.MEMORY:
             return self._over(_Set(running), prefix, options)
         return self._over(self._set_of(prefix, running, accept_changed), prefix, options)
 
     def _over(self, chosen: _Set, prefix: str, options: Mapping[str, Any]) -> UcxStore:
         """Return a store of these servers."""
-        if self._kind is Kind.MEMORY:
+        if self._kind is LocationKind.MEMORY:
             prefix = f"{chosen.name}/{prefix}".rstrip("/")
         address = Address(tuple(sorted(chosen.servers)), prefix)
         store = UcxStore(address, **{"secret": self._secret, "ucx": self._ucx, **options})
@@ -519,7 +519,7 @@ class Deployment:
         self._secret.let_go()
         if self._client.status != "running":
             return  # the cluster cannot be reached; the servers end with their workers
-        if self._kind is Kind.DIRECTORY:
+        if self._kind is LocationKind.DIRECTORY:
             _run(self._client, remove_mark, self._location, self._name)
         if self._registered:
             try:
@@ -563,7 +563,7 @@ class Deployment:
         workers = list(self._call(self._client.nthreads, ANSWER_SECONDS))
         if not workers:
             raise ValueError("client: its cluster has no worker yet; see Client.wait_for_workers")
-        if self._kind is Kind.DIRECTORY:
+        if self._kind is LocationKind.DIRECTORY:
             marked = {"workers": workers[:1], "on_error": "raise"}
             _run(self._client, make_mark, self._location, self._name, create, **marked)
         self._registered = True

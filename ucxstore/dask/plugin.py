@@ -16,7 +16,7 @@ from ucxstore.base.address import Address, HostPort
 from ucxstore.dask.dashboard import METRIC as FIGURES
 from ucxstore.dask.figures import figures_of, totals
 from ucxstore.dask.secret import DeploymentSecret
-from ucxstore.server.locations import Kind, parse_location
+from ucxstore.server.locations import LocationKind, parse_location
 from ucxstore.server.opening.directories import check_directory
 from ucxstore.server.options.server_options import ServerOptions
 from ucxstore.server.options.when_full import WhenFull
@@ -111,12 +111,12 @@ class ServerPlugin(WorkerPlugin):
         from ucxstore.server.opening.memory import open_memory
 
         kind, location = parse_location("storage", self._location)
-        if kind is Kind.MEMORY:
+        if kind is LocationKind.MEMORY:
             # With a policy, the limit is that of the memory itself, as of other servers.
             hint = None if self._options.when_full is None else ""
             options = _of_worker(self._options, name)
             self._storage, self._leave = open_memory(self._memory, options, hint)
-        elif kind is Kind.DIRECTORY:
+        elif kind is LocationKind.DIRECTORY:
             check_mark(location, self.name, worker)
         host = "127.0.0.1" if worker.startswith(_INPROC) else get_address_host(worker)
         secret = self._options.secret

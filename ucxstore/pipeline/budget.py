@@ -7,7 +7,7 @@ from typing import Protocol, Self
 from ucxstore.base import process
 
 
-class Limited(Protocol):
+class Claimant(Protocol):
     """A group of work that claims a part of a budget."""
 
     @property

@@ -16,7 +16,7 @@ from ucxstore.client.channel import Channel
 from ucxstore.client.ending import Ending
 from ucxstore.client.loops import Operation, Queue
 from ucxstore.client.requests import Request
-from ucxstore.pipeline.budget import Budget, Claim, Limited
+from ucxstore.pipeline.budget import Budget, Claim, Claimant
 from ucxstore.pipeline.workers import codec_threads
 
 # Groups for each thread that tasks fetch or work on at once: enough for a thread not to wait for
@@ -54,7 +54,7 @@ class Scheduler:
         self._budget = budget
         self._pool, self.threads = codec_threads()
 
-    async def run[G: Limited](
+    async def run[G: Claimant](
         self, groups: Sequence[G], work: Callable[[G, Claim], Awaitable[None]]
     ) -> None:
         """Work on all groups in tasks. Each group has a claim until it is done."""
@@ -65,7 +65,7 @@ class Scheduler:
 
         await self._go_through(groups, step)
 
-    async def fetch[G: Limited, T](
+    async def fetch[G: Claimant, T](
         self,
         channel: Channel,
         groups: Sequence[G],
@@ -174,7 +174,7 @@ class Scheduler:
             raise asyncio.CancelledError("a part of the work was cancelled")
 
 
-class _Fetcher[G: Limited]:
+class _Fetcher[G: Claimant]:
     """Groups that threads fetch and work on by themselves while they arrive fast enough.
 
     The event loop needs the interpreter and a core for each of its turns. A thread that holds the
@@ -349,7 +349,7 @@ class _Fetcher[G: Limited]:
 
 
 @dataclass(slots=True, eq=False)
-class _Fetched[G: Limited]:
+class _Fetched[G: Claimant]:
     """A group that was asked for: on its way, or arrived."""
 
     group: G

@@ -1,7 +1,7 @@
 """The frames of the handshake: little-endian, a fixed header, then a body of checked length.
 
 A header is the magic ``UCXS``, the sender's protocol version (u16), the kind (u16) and the length
-of the body (u32). The header, and the format of `Kind.REJECT`, stay the same in every version
+of the body (u32). The header, and the format of `FrameKind.REJECT`, stay the same in every version
 of the protocol, so that a client of any version learns why it is refused. The bodies:
 
 =========  =======================================================================
@@ -61,7 +61,7 @@ _READ_ONLY, _SHARED, _VOLATILE, _SHARES_MEMORY = 1, 2, 4, 8
 _TO_SHARE_MEMORY = 1
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """The kinds of frames."""
 
     HELLO = 1
@@ -160,28 +160,28 @@ class Attach(NamedTuple):
 # The least and the greatest body of each kind, so that a length is checked before a byte is read.
 _FIXED_WELCOME_BYTES = MAC_BYTES + _WELCOME.size
 BODY_BYTES = {
-    Kind.HELLO: (NONCE_BYTES, NONCE_BYTES),
-    Kind.CHALLENGE: (_CHALLENGE.size, _CHALLENGE.size),
-    Kind.PROOF: (MAC_BYTES, MAC_BYTES + MAX_CAVEATS_BYTES),
-    Kind.WELCOME: (
+    FrameKind.HELLO: (NONCE_BYTES, NONCE_BYTES),
+    FrameKind.CHALLENGE: (_CHALLENGE.size, _CHALLENGE.size),
+    FrameKind.PROOF: (MAC_BYTES, MAC_BYTES + MAX_CAVEATS_BYTES),
+    FrameKind.WELCOME: (
         _FIXED_WELCOME_BYTES,
         _FIXED_WELCOME_BYTES + MAX_SOCKET_BYTES + MAX_RECORD_BYTES,
     ),
-    Kind.ATTACH: (MAC_BYTES + _ATTACH.size + 1, MAX_BODY_BYTES),
-    Kind.READY: (MAC_BYTES + 1, MAX_BODY_BYTES),
-    Kind.REJECT: (_CODE.size, _CODE.size + MAX_REASON_BYTES),
-    Kind.JOIN: (MAC_BYTES, MAC_BYTES),
-    Kind.JOINED: (MAC_BYTES, MAC_BYTES),
-    Kind.KEEP: (MAC_BYTES + DIGEST_BYTES, MAC_BYTES + DIGEST_BYTES + MAX_RECORD_BYTES),
-    Kind.KEPT: (MAC_BYTES, MAC_BYTES + MAX_RECORD_BYTES),
-    Kind.PEER: (MAC_BYTES, MAC_BYTES),
-    Kind.PEERED: (MAC_BYTES, MAC_BYTES),
-    Kind.ENCRYPT: (MAC_BYTES + PUBLIC_KEY_BYTES, MAC_BYTES + PUBLIC_KEY_BYTES),
-    Kind.ENCRYPTED: (MAC_BYTES + PUBLIC_KEY_BYTES, MAC_BYTES + PUBLIC_KEY_BYTES),
+    FrameKind.ATTACH: (MAC_BYTES + _ATTACH.size + 1, MAX_BODY_BYTES),
+    FrameKind.READY: (MAC_BYTES + 1, MAX_BODY_BYTES),
+    FrameKind.REJECT: (_CODE.size, _CODE.size + MAX_REASON_BYTES),
+    FrameKind.JOIN: (MAC_BYTES, MAC_BYTES),
+    FrameKind.JOINED: (MAC_BYTES, MAC_BYTES),
+    FrameKind.KEEP: (MAC_BYTES + DIGEST_BYTES, MAC_BYTES + DIGEST_BYTES + MAX_RECORD_BYTES),
+    FrameKind.KEPT: (MAC_BYTES, MAC_BYTES + MAX_RECORD_BYTES),
+    FrameKind.PEER: (MAC_BYTES, MAC_BYTES),
+    FrameKind.PEERED: (MAC_BYTES, MAC_BYTES),
+    FrameKind.ENCRYPT: (MAC_BYTES + PUBLIC_KEY_BYTES, MAC_BYTES + PUBLIC_KEY_BYTES),
+    FrameKind.ENCRYPTED: (MAC_BYTES + PUBLIC_KEY_BYTES, MAC_BYTES + PUBLIC_KEY_BYTES),
 }
 
 
-def encode(kind: Kind, body: bytes = b"") -> bytes:
+def encode(kind: FrameKind, body: bytes = b"") -> bytes:
     """Put a header of our version before a body."""
     least, greatest = BODY_BYTES[kind]
     if not least <= len(body) <= greatest:
@@ -248,7 +248,7 @@ def decode_attach(body: bytes) -> Attach:
 def encode_reject(code: RejectCode, reason: str) -> bytes:
     """Write a whole REJECT frame; a reason that is too long is cut."""
     text = reason.encode(errors="replace")[:MAX_REASON_BYTES]
-    return encode(Kind.REJECT, _CODE.pack(code) + text)
+    return encode(FrameKind.REJECT, _CODE.pack(code) + text)
 
 
 def decode_reject(body: bytes) -> tuple[int, str]:

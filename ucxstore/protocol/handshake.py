@@ -48,9 +48,9 @@ server, sends before that::
 From these keys, the secret and all frames so far, both sides draw the keys of the session
 (`ucxstore.protocol.session_keys`).
 
-Each step of a side is a generator: it yields `Send` and `Receive`, is sent a `Received` for each,
-returns its result, and raises one of our exceptions when the handshake fails. It may yield a last
-`Send` before it raises.
+Each step of a side is a generator: it yields `Send` and `Receive`, is sent a `ReceivedBytes` for
+each, returns its result, and raises one of our exceptions when the handshake fails. It may yield a
+last `Send` before it raises.
 """
 
 import hashlib
@@ -80,8 +80,8 @@ from ucxstore.protocol.frames import (
     PROTOCOL_VERSION,
     Attach,
     Challenge,
+    FrameKind,
     Header,
-    Kind,
     RejectCode,
     Welcome,
     decode_attach,
@@ -95,7 +95,7 @@ from ucxstore.protocol.frames import (
     encode_reject,
     encode_welcome,
 )
-from ucxstore.protocol.session_keys import Agreement, SessionKeys
+from ucxstore.protocol.session_keys import KeyAgreement, SessionKeys
 
 _CLIENT_LABEL = b"ucxstore client"
 _SERVER_LABEL = b"ucxstore server"
@@ -128,7 +128,7 @@ class Receive(NamedTuple):
     size: int
 
 
-class Received(NamedTuple):
+class ReceivedBytes(NamedTuple):
     """The result of a step: the bytes that were to be received, or fewer.
 
     Parameters
@@ -157,11 +157,11 @@ class Keep(NamedTuple):
     record: bytes
 
 
-class Peer(NamedTuple):
+class PeerWish(NamedTuple):
     """The wish of another server to go on as such."""
 
 
-type Steps[T] = Generator[Send | Receive, Received, T]
+type Steps[T] = Generator[Send | Receive, ReceivedBytes, T]
 
 
 class ClientHandshake:
@@ -198,9 +198,9 @@ class ClientHandshake:
             If the other side is not a ucxstore server, or refuses the client, or stops answering.
         """
         dialogue = self._dialogue
-        yield from dialogue.send(Kind.HELLO, secrets.token_bytes(NONCE_BYTES))
+        yield from dialogue.send(FrameKind.HELLO, secrets.token_bytes(NONCE_BYTES))
 
-        challenge = decode_challenge((yield from dialogue.receive(Kind.CHALLENGE)))
+        challenge = decode_challenge((yield from dialogue.receive(FrameKind.CHALLENGE)))
         if challenge.secret_required and not dialogue.has_secret:
             raise AuthenticationError(f"{dialogue.peer} requires a secret, and none was given here")
         if dialogue.has_secret and not challenge.secret_required:
@@ -214,11 +214,11 @@ class ClientHandshake:
             )
         self.encrypts = challenge.encrypts
 
-        yield from dialogue.send_proven(Kind.PROOF, _CLIENT_LABEL, dialogue.caveats)
-        granted = yield from dialogue.receive_from_server(Kind.WELCOME, _SERVER_LABEL)
+        yield from dialogue.send_proven(FrameKind.PROOF, _CLIENT_LABEL, dialogue.caveats)
+        granted = yield from dialogue.receive_from_server(FrameKind.WELCOME, _SERVER_LABEL)
         return decode_welcome(granted)
 
-    def agree(self, agreement: Agreement) -> Steps[SessionKeys]:
+    def agree(self, agreement: KeyAgreement) -> Steps[SessionKeys]:
         """Agree on the keys of the session.
 
         Raises
@@ -231,8 +231,8 @@ class ClientHandshake:
             raise ConnectError(
                 f"{dialogue.peer} encrypts what goes over UCX, and encrypt=False was given here"
             )
-        yield from dialogue.send_proven(Kind.ENCRYPT, _ENCRYPT_LABEL, agreement.public_key)
-        other = yield from dialogue.receive_from_server(Kind.ENCRYPTED, _ENCRYPTED_LABEL)
+        yield from dialogue.send_proven(FrameKind.ENCRYPT, _ENCRYPT_LABEL, agreement.public_key)
+        other = yield from dialogue.receive_from_server(FrameKind.ENCRYPTED, _ENCRYPTED_LABEL)
         return dialogue.keys(agreement, other)
 
     def attach(self, worker_address: bytes, *, shares_memory: bool = False) -> Steps[bytes]:
@@ -256,8 +256,8 @@ class ClientHandshake:
             As for `greet`.
         """
         said = encode_attach(Attach(worker_address, shares_memory))
-        yield from self._dialogue.send_proven(Kind.ATTACH, _ATTACH_LABEL, said)
-        return (yield from self._dialogue.receive_from_server(Kind.READY, _READY_LABEL))
+        yield from self._dialogue.send_proven(FrameKind.ATTACH, _ATTACH_LABEL, said)
+        return (yield from self._dialogue.receive_from_server(FrameKind.READY, _READY_LABEL))
 
     def keep(self, expected: bytes, record: bytes) -> Steps[bytes]:
         """Ask the server to keep another record of its set, if it has `expected` now.
@@ -277,8 +277,8 @@ class ClientHandshake:
             As for `greet`.
         """
         said = digest(expected) + record
-        yield from self._dialogue.send_proven(Kind.KEEP, _KEEP_LABEL, said)
-        return (yield from self._dialogue.receive_from_server(Kind.KEPT, _KEPT_LABEL))
+        yield from self._dialogue.send_proven(FrameKind.KEEP, _KEEP_LABEL, said)
+        return (yield from self._dialogue.receive_from_server(FrameKind.KEPT, _KEPT_LABEL))
 
     def peer(self) -> Steps[None]:
         """Go on as another server of the same source.
@@ -288,8 +288,8 @@ class ClientHandshake:
         NotAServerError, AuthenticationError, ConnectError
             As for `greet`.
         """
-        yield from self._dialogue.send_proven(Kind.PEER, _PEER_LABEL)
-        yield from self._dialogue.receive_from_server(Kind.PEERED, _PEERED_LABEL)
+        yield from self._dialogue.send_proven(FrameKind.PEER, _PEER_LABEL)
+        yield from self._dialogue.receive_from_server(FrameKind.PEERED, _PEERED_LABEL)
 
 
 class ServerHandshake:
@@ -311,7 +311,7 @@ class ServerHandshake:
     """
 
     def __init__(
-        self, secret: bytes, peer: str, make_agreement: Callable[[], Agreement] | None = None
+        self, secret: bytes, peer: str, make_agreement: Callable[[], KeyAgreement] | None = None
     ) -> None:
         self._dialogue = _ServerDialogue(secret, peer)
         self._make_agreement = make_agreement
@@ -327,19 +327,19 @@ class ServerHandshake:
             that still holds, or stops answering.
         """
         dialogue = self._dialogue
-        yield from dialogue.receive(Kind.HELLO)
+        yield from dialogue.receive(FrameKind.HELLO)
         encrypts = self._make_agreement is not None
         challenge = Challenge(dialogue.has_secret, secrets.token_bytes(NONCE_BYTES), encrypts)
-        yield from dialogue.send(Kind.CHALLENGE, encode_challenge(challenge))
+        yield from dialogue.send(FrameKind.CHALLENGE, encode_challenge(challenge))
 
         return (yield from dialogue.receive_credentials())
 
     def welcome(self, welcome: Welcome) -> Steps[None]:
         """Tell the client this. From then on it may join on the Unix socket."""
         said = encode_welcome(welcome)
-        yield from self._dialogue.send_proven(Kind.WELCOME, _SERVER_LABEL, said)
+        yield from self._dialogue.send_proven(FrameKind.WELCOME, _SERVER_LABEL, said)
 
-    def asked(self) -> Steps[Attach | Keep | Peer]:
+    def asked(self) -> Steps[Attach | Keep | PeerWish]:
         """Return what the client, or another server, wants.
 
         Mostly that is to attach: then it is the UCX address of the client's worker, and what it is
@@ -352,28 +352,28 @@ class ServerHandshake:
         """
         dialogue = self._dialogue
         labels = {
-            Kind.ATTACH: _ATTACH_LABEL,
-            Kind.KEEP: _KEEP_LABEL,
-            Kind.PEER: _PEER_LABEL,
-            Kind.ENCRYPT: _ENCRYPT_LABEL,
+            FrameKind.ATTACH: _ATTACH_LABEL,
+            FrameKind.KEEP: _KEEP_LABEL,
+            FrameKind.PEER: _PEER_LABEL,
+            FrameKind.ENCRYPT: _ENCRYPT_LABEL,
         }
         kind, said = yield from self._receive_asked(labels)
-        if kind is Kind.ENCRYPT:
-            del labels[Kind.ENCRYPT]
+        if kind is FrameKind.ENCRYPT:
+            del labels[FrameKind.ENCRYPT]
             yield from self._agree(said)
             kind, said = yield from self._receive_asked(labels)
-        if self._make_agreement is not None and self.keys is None and kind is not Kind.KEEP:
+        if self._make_agreement is not None and self.keys is None and kind is not FrameKind.KEEP:
             yield from dialogue.refuse(
                 "this server encrypts what goes over UCX, and the client does not (encrypt=False, "
                 "or a release that cannot)"
             )
-        if kind is Kind.ATTACH:
+        if kind is FrameKind.ATTACH:
             return decode_attach(said)
-        if kind is Kind.PEER:
-            return Peer()
+        if kind is FrameKind.PEER:
+            return PeerWish()
         return Keep(said[:DIGEST_BYTES], said[DIGEST_BYTES:])
 
-    def _receive_asked(self, labels: Mapping[Kind, bytes]) -> Steps[tuple[Kind, bytes]]:
+    def _receive_asked(self, labels: Mapping[FrameKind, bytes]) -> Steps[tuple[FrameKind, bytes]]:
         kind, proven, said = yield from self._dialogue.receive_any_proven(labels)
         if not proven:
             yield from self._dialogue.refuse("the secret is wrong")
@@ -385,20 +385,22 @@ class ServerHandshake:
             yield from dialogue.refuse("this server does not encrypt")
         else:
             agreement = self._make_agreement()
-            yield from dialogue.send_proven(Kind.ENCRYPTED, _ENCRYPTED_LABEL, agreement.public_key)
+            yield from dialogue.send_proven(
+                FrameKind.ENCRYPTED, _ENCRYPTED_LABEL, agreement.public_key
+            )
             self.keys = dialogue.keys(agreement, other).turned
 
     def kept(self, record: bytes) -> bytes:
         """Return the frame that answers a `Keep`."""
-        return self._dialogue.proven(Kind.KEPT, _KEPT_LABEL, record)
+        return self._dialogue.proven(FrameKind.KEPT, _KEPT_LABEL, record)
 
     def peered(self) -> bytes:
-        """Return the frame that answers a `Peer`."""
-        return self._dialogue.proven(Kind.PEERED, _PEERED_LABEL, b"")
+        """Return the frame that answers a `PeerWish`."""
+        return self._dialogue.proven(FrameKind.PEERED, _PEERED_LABEL, b"")
 
     def ready(self, worker_address: bytes) -> bytes:
         """Return the last frame, for the caller to send once its endpoint exists."""
-        return self._dialogue.proven(Kind.READY, _READY_LABEL, worker_address)
+        return self._dialogue.proven(FrameKind.READY, _READY_LABEL, worker_address)
 
 
 def digest(record: bytes) -> bytes:
@@ -413,12 +415,12 @@ def join_mac(token: bytes) -> bytes:
 
 def joined(token: bytes) -> bytes:
     """Return the whole JOINED frame that answers it."""
-    return encode(Kind.JOINED, hmac.digest(token, _JOINED_LABEL, "sha256"))
+    return encode(FrameKind.JOINED, hmac.digest(token, _JOINED_LABEL, "sha256"))
 
 
 def join_again(token: bytes) -> bytes:
     """Return the JOINED frame for a client that is to connect anew."""
-    return encode(Kind.JOINED, hmac.digest(token, _AGAIN_LABEL, "sha256"))
+    return encode(FrameKind.JOINED, hmac.digest(token, _AGAIN_LABEL, "sha256"))
 
 
 def client_join(token: bytes) -> Steps[bool]:
@@ -431,7 +433,7 @@ def client_join(token: bytes) -> Steps[bool]:
     ConnectAnewError
         If that server asks for it.
     """
-    yield Send(encode(Kind.JOIN, join_mac(token)))
+    yield Send(encode(FrameKind.JOIN, join_mac(token)))
     answer = joined(token)
     received = yield Receive(len(answer))
     if hmac.compare_digest(received.data, join_again(token)):
@@ -448,7 +450,7 @@ def server_join() -> Steps[bytes]:
         If it is anything else.
     """
     head = yield Receive(HEADER_BYTES)
-    if decode_header(head.data) != Header(PROTOCOL_VERSION, Kind.JOIN, MAC_BYTES):
+    if decode_header(head.data) != Header(PROTOCOL_VERSION, FrameKind.JOIN, MAC_BYTES):
         raise ProtocolError(f"a client of this host sent {head.data!r} in place of JOIN")
     return (yield Receive(MAC_BYTES)).data
 
@@ -465,27 +467,27 @@ class _Dialogue(ABC):
     def has_secret(self) -> bool:
         return bool(self._secret)
 
-    def send(self, kind: Kind, body: bytes) -> Steps[None]:
+    def send(self, kind: FrameKind, body: bytes) -> Steps[None]:
         frame = encode(kind, body)
         self._transcript += frame
         yield Send(frame)
 
-    def send_proven(self, kind: Kind, label: bytes, said: bytes = b"") -> Steps[None]:
+    def send_proven(self, kind: FrameKind, label: bytes, said: bytes = b"") -> Steps[None]:
         """Send `said`, behind a MAC of it and of all frames so far."""
         yield Send(self.proven(kind, label, said))
 
-    def proven(self, kind: Kind, label: bytes, said: bytes) -> bytes:
+    def proven(self, kind: FrameKind, label: bytes, said: bytes) -> bytes:
         """Return the frame that `send_proven` sends."""
         frame = encode(kind, self._mac(label, self._transcript + said) + said)
         self._transcript += frame
         return frame
 
-    def receive(self, kind: Kind) -> Steps[bytes]:
+    def receive(self, kind: FrameKind) -> Steps[bytes]:
         """Receive the body of a frame that must be of this kind."""
         _, body = yield from self.receive_any([kind])
         return body
 
-    def receive_any(self, kinds: Collection[Kind]) -> Steps[tuple[Kind, bytes]]:
+    def receive_any(self, kinds: Collection[FrameKind]) -> Steps[tuple[FrameKind, bytes]]:
         """Receive a frame that must be of one of these kinds; return its kind and body."""
         head = yield Receive(HEADER_BYTES)
         header = decode_header(head.data)
@@ -494,13 +496,13 @@ class _Dialogue(ABC):
         yield from self.check_sender(header)
         body = yield from self.receive_body(header, kinds)
         self._transcript += head.data + body
-        return Kind(header.kind), body
+        return FrameKind(header.kind), body
 
-    def receive_body(self, header: Header, kinds: Collection[Kind]) -> Steps[bytes]:
+    def receive_body(self, header: Header, kinds: Collection[FrameKind]) -> Steps[bytes]:
         if header.kind not in kinds:
             wanted = " or ".join(kind.name for kind in kinds)
             raise self.broken(f"sent a frame of kind {header.kind} in place of {wanted}")
-        kind = Kind(header.kind)
+        kind = FrameKind(header.kind)
         least, greatest = BODY_BYTES[kind]
         if not least <= header.length <= greatest:
             raise self.broken(f"sent a {kind.name} of {header.length} bytes")
@@ -511,12 +513,14 @@ class _Dialogue(ABC):
             raise self.lost(body)
         return body.data
 
-    def receive_proven(self, kind: Kind, label: bytes) -> Steps[tuple[bool, bytes]]:
+    def receive_proven(self, kind: FrameKind, label: bytes) -> Steps[tuple[bool, bytes]]:
         """Receive a frame of `send_proven`: whether the MAC is right, and what was said."""
         _, proven, said = yield from self.receive_any_proven({kind: label})
         return proven, said
 
-    def receive_any_proven(self, labels: Mapping[Kind, bytes]) -> Steps[tuple[Kind, bool, bytes]]:
+    def receive_any_proven(
+        self, labels: Mapping[FrameKind, bytes]
+    ) -> Steps[tuple[FrameKind, bool, bytes]]:
         """Do as `receive_proven` for a frame of any of these kinds; return its kind, too."""
         before = self._transcript
         kind, body = yield from self.receive_any(labels)
@@ -526,12 +530,12 @@ class _Dialogue(ABC):
     def _mac(self, label: bytes, message: bytes) -> bytes:
         return hmac.digest(self._secret, label + message, "sha256")
 
-    def keys(self, agreement: Agreement, other: bytes) -> SessionKeys:
+    def keys(self, agreement: KeyAgreement, other: bytes) -> SessionKeys:
         """Return the client's keys of the session; `other` is the other side's public key."""
         agreed = agreement.secret_with(other)
         return SessionKeys.of_client(agreed, self._secret, self._transcript)
 
-    def lost(self, received: Received) -> ConnectError:
+    def lost(self, received: ReceivedBytes) -> ConnectError:
         return ConnectError(f"{self.peer} {received.ended} in the middle of the handshake")
 
     @abstractmethod
@@ -539,7 +543,7 @@ class _Dialogue(ABC):
         """Raise if the sender of this header does not go on with the handshake."""
 
     @abstractmethod
-    def stranger(self, head: Received) -> Exception:
+    def stranger(self, head: ReceivedBytes) -> Exception:
         """Return the error for bytes that are not a header of ours."""
 
     @abstractmethod
@@ -550,7 +554,7 @@ class _Dialogue(ABC):
 class _ClientDialogue(_Dialogue):
     caveats: bytes = b""
 
-    def receive_from_server(self, kind: Kind, label: bytes) -> Steps[bytes]:
+    def receive_from_server(self, kind: FrameKind, label: bytes) -> Steps[bytes]:
         """Receive what only a server that knows the secret can have said."""
         proven, said = yield from self.receive_proven(kind, label)
         if not proven:
@@ -558,8 +562,8 @@ class _ClientDialogue(_Dialogue):
         return said
 
     def check_sender(self, header: Header) -> Steps[None]:
-        if header.kind == Kind.REJECT:
-            body = yield from self.receive_body(header, [Kind.REJECT])
+        if header.kind == FrameKind.REJECT:
+            body = yield from self.receive_body(header, [FrameKind.REJECT])
             code, reason = decode_reject(body)
             if code == RejectCode.AUTHENTICATION:
                 raise AuthenticationError(f"{self.peer} refused {self._client}: {reason}")
@@ -569,13 +573,13 @@ class _ClientDialogue(_Dialogue):
                 raise not_yet(f"{self.peer} refused this client: {reason}")
             if code != RejectCode.VERSION:
                 raise ConnectError(f"{self.peer} refused this client: {reason}")
-        if header.version != PROTOCOL_VERSION or header.kind == Kind.REJECT:
+        if header.version != PROTOCOL_VERSION or header.kind == FrameKind.REJECT:
             raise ProtocolVersionError(
                 f"{self.peer} speaks version {header.version} of the protocol, this client "
                 f"version {PROTOCOL_VERSION}: install the same release of ucxstore on both"
             )
 
-    def stranger(self, head: Received) -> Exception:
+    def stranger(self, head: ReceivedBytes) -> Exception:
         if self._heard_nothing_yet():
             # As one that is stopped, ends, or has too much to do; or a proxy of one not there yet.
             if head.ended and not head.data:
@@ -612,7 +616,7 @@ class _ServerDialogue(_Dialogue):
     def receive_credentials(self) -> Steps[Bounds]:
         """Receive the client's PROOF, and go on with the key that it has proved to know."""
         before = self._transcript
-        body = yield from self.receive(Kind.PROOF)
+        body = yield from self.receive(FrameKind.PROOF)
         mac, caveats = body[:MAC_BYTES], body[MAC_BYTES:]
         try:
             self._secret = grants.key_of(self._secret, caveats)
@@ -637,7 +641,7 @@ class _ServerDialogue(_Dialogue):
         yield Send(encode_reject(RejectCode.AUTHENTICATION, reason))
         raise AuthenticationError(f"{self.peer} has not proved that it may connect: {reason}")
 
-    def stranger(self, head: Received) -> Exception:
+    def stranger(self, head: ReceivedBytes) -> Exception:
         if head.ended:
             return self.lost(head)
         return self.broken(f"sent {head.data!r}")

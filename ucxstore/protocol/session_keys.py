@@ -8,7 +8,7 @@ _TO_SERVER = b"ucxstore encryption: client to server"
 _TO_CLIENT = b"ucxstore encryption: server to client"
 
 
-class Agreement(Protocol):
+class KeyAgreement(Protocol):
     """A pair of keys of X25519, used once: `ucxstore._core.Agreement`."""
 
     @property

@@ -24,7 +24,7 @@ from ucxstore.base import logs, process
 from ucxstore.base.keys import RESERVED_FOLDER
 from ucxstore.protocol.frames import IDENTITY_BYTES
 from ucxstore.protocol.handshake import digest
-from ucxstore.server.locations import Kind, hide_password, parse_location
+from ucxstore.server.locations import LocationKind, hide_password, parse_location
 from ucxstore.server.options.server_options import ServerOptions
 
 # The native core knows it as a file that is no key. It goes with copies of the directory: whoever
@@ -132,9 +132,9 @@ def identify(storage: Any, options: ServerOptions) -> Identity:
     if not isinstance(storage, str | bytes | os.PathLike):
         return _of_object(storage)
     kind, text = parse_location("storage", storage)
-    if kind is Kind.DIRECTORY:
+    if kind is LocationKind.DIRECTORY:
         return _of_directory(Path(text), read_only=options.read_only)
-    if kind is Kind.MEMORY:
+    if kind is LocationKind.MEMORY:
         return _new()
     given = options.storage_options or {}
     named = [value for name, value in given.items() if name.lower().endswith("endpoint")]

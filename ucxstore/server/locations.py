@@ -27,7 +27,7 @@ LOCATIONS = (
 )
 
 
-class Kind(enum.Enum):
+class LocationKind(enum.Enum):
     """The kind of storage or source that a location names."""
 
     MEMORY = enum.auto()
@@ -35,7 +35,7 @@ class Kind(enum.Enum):
     OBJECTS = enum.auto()
 
 
-def parse_location(name: str, location: str | bytes | os.PathLike[str]) -> tuple[Kind, str]:
+def parse_location(name: str, location: str | bytes | os.PathLike[str]) -> tuple[LocationKind, str]:
     """Return the kind of a location, and its text; for a directory, the path.
 
     Parameters
@@ -59,15 +59,15 @@ def parse_location(name: str, location: str | bytes | os.PathLike[str]) -> tuple
     scheme = _SCHEME.match(text)
     if scheme is None:
         _refuse_almost_a_url(name, text)
-        return Kind.DIRECTORY, text
+        return LocationKind.DIRECTORY, text
     if text == MEMORY:
-        return Kind.MEMORY, text
+        return LocationKind.MEMORY, text
     if scheme[1] == "file":
         url = urlsplit(text)
         if url.netloc in {"", "localhost"} and url.path and not url.query and not url.fragment:
-            return Kind.DIRECTORY, unquote(url.path)
+            return LocationKind.DIRECTORY, unquote(url.path)
     if scheme[1].lower() in _OBJECT_STORES:
-        return Kind.OBJECTS, text
+        return LocationKind.OBJECTS, text
     raise ValueError(f"{name}: {hide_password(text)!r} cannot be served; it must be {LOCATIONS}")
 
 

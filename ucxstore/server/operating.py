@@ -24,7 +24,7 @@ LEVELS = {
 _MAX_BYTES = 4096  # as the core's
 
 
-class Sessions(Protocol):
+class OperatedSessions(Protocol):
     """The part of the native server that operators use."""
 
     def sessions_json(self, after: int) -> bytes:
@@ -43,12 +43,12 @@ class Operating:
 
     Parameters
     ----------
-    sessions : Sessions
+    sessions : OperatedSessions
     carrier : Carrier or None
         What is behind the cache; ``None`` for a server without one.
     """
 
-    def __init__(self, sessions: Sessions, carrier: "Carrier | None") -> None:
+    def __init__(self, sessions: OperatedSessions, carrier: "Carrier | None") -> None:
         self._sessions = sessions
         self._carrier = carrier
 

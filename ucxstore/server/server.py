@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -31,7 +32,13 @@ from ucxstore.server.accepting.users import admit_all, admit_own_user
 from ucxstore.server.disk_space import DiskSpace, Space
 from ucxstore.server.identity import identify
 from ucxstore.server.locations import hide_password
-from ucxstore.server.opening.opening import Storage, is_shared, open_scratch, open_storage
+from ucxstore.server.opening.opening import (
+    NativeStorage,
+    Storage,
+    is_shared,
+    open_scratch,
+    open_storage,
+)
 from ucxstore.server.operating import Operating
 from ucxstore.server.options.keywords import ServerKeywords
 from ucxstore.server.options.server_options import LOOPBACK, ServerOptions
@@ -150,14 +157,7 @@ class Server:
             listener = listen(options.bind, anywhere=options.insecure or bool(secret))
             on_failure.callback(listener.close)
             self._address = advertise(options.bind, listener)
-            if (here := hidden_name(options.bind, listener)) is not None:
-                logs.server.warning(
-                    "bind: %s is %s on this host (see /etc/hosts), so no other host reaches this "
-                    "server; 0.0.0.0:%d listens at all addresses, and needs a secret",
-                    options.bind.host,
-                    here,
-                    options.bind.port,
-                )
+            _warn_if_hidden(options, listener)
             data_ports = _find_data_ports(options)
             opened, carrier, leave = open_storage(storage, options)
             if carrier is not None:
@@ -167,22 +167,8 @@ class Server:
             if options.local:
                 joining = Joining(listen_locally(options.socket))
                 on_failure.callback(joining.close)
-            ucx = options.ucx_config
             identity = identify(storage, options)
-            native = core.Server(
-                opened,
-                options.threads,
-                # What a user has said of UCX is tried at once.
-                (
-                    dict(ucx.options),
-                    ucx.polling,
-                    options.local and ucx == UcxConfig(),
-                    options.ucx_shared_memory,
-                ),
-                options.read_only,
-                open_scratch(opened, options),
-                options.max_sessions,
-            )
+            native = _make_native(opened, options)
             on_failure.callback(native.close, _UNMADE_SECONDS)
             native.set_operators(Operating(native, carrier))
             of_source = {} if carrier is None else carrier.counted
@@ -210,7 +196,7 @@ class Server:
                 acceptor.on_peer = carrier.members.adopt
                 hosts = addresses(options.bind, listener)
                 port = listener.getsockname()[1]
-                from ucxstore.server.source_thread.membership import Contact
+                from ucxstore.server.source_thread.peer_driver import Contact
 
                 carrier.members.join(Contact(hosts, port, secret, options.encrypt), _JOIN_SECONDS)
             on_failure.pop_all()
@@ -387,6 +373,36 @@ def _find_data_ports(options: ServerOptions) -> DataPorts | None:
     if 2 * free <= len(ports):
         logs.server.warning("data_ports: %d of the %d ports %s are free", free, len(ports), ports)
     return ports
+
+
+def _warn_if_hidden(options: ServerOptions, listener: socket.socket) -> None:
+    """Say so if the name that was to be bound is an address of this host alone."""
+    if (here := hidden_name(options.bind, listener)) is not None:
+        logs.server.warning(
+            "bind: %s is %s on this host (see /etc/hosts), so no other host reaches this "
+            "server; 0.0.0.0:%d listens at all addresses, and needs a secret",
+            options.bind.host,
+            here,
+            options.bind.port,
+        )
+
+
+def _make_native(opened: NativeStorage | core.CachedSource, options: ServerOptions) -> core.Server:
+    ucx = options.ucx_config
+    return core.Server(
+        opened,
+        options.threads,
+        # What a user has said of UCX is tried at once.
+        (
+            dict(ucx.options),
+            ucx.polling,
+            options.local and ucx == UcxConfig(),
+            options.ucx_shared_memory,
+        ),
+        options.read_only,
+        open_scratch(opened, options),
+        options.max_sessions,
+    )
 
 
 def _find_disk(opened: object, options: ServerOptions) -> DiskSpace | None:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ucxstore.server.peers import ledger, times
-from ucxstore.server.peers.card import Card
 from ucxstore.server.peers.events import (
     Accepted,
     Action,
@@ -14,6 +13,7 @@ from ucxstore.server.peers.events import (
     Answered,
     Asked,
     AskFor,
+    AskSource,
     Believe,
     Carry,
     Contacted,
@@ -24,21 +24,20 @@ from ucxstore.server.peers.events import (
     Failed,
     Fence,
     Fenced,
-    Found,
+    FoundPresence,
     GivenUp,
     Go,
     Landed,
     Leave,
     ListAll,
-    Listing,
     NotSent,
-    ReadCard,
+    PeerListing,
     ReadNote,
+    ReadPresence,
     Received,
     Refused,
     RemoveNotes,
     Reply,
-    Request,
     Tell,
     Tick,
     Trust,
@@ -47,13 +46,14 @@ from ucxstore.server.peers.events import (
     What,
     WriteNote,
 )
-from ucxstore.server.peers.machine import Member
+from ucxstore.server.peers.machine import PeerMachine
 from ucxstore.server.peers.messages import Begin, Bye, End, Hello, Message, Noted, Synced
 from ucxstore.server.peers.names import Names
+from ucxstore.server.peers.presence import Presence
 from ucxstore.server.peers.state import State
 
 ALL = Names(prefixes=frozenset({""}))
-PEER = Card(server="b", epoch=1)
+PEER = Presence(server="b", epoch=1)
 
 
 def keys(*names: str) -> Names:
@@ -70,7 +70,7 @@ class Run:
     """
 
     def __init__(self, server: str = "a", **options: object) -> None:
-        self.member = Member(State(server, **options))  # type: ignore[arg-type]
+        self.member = PeerMachine(State(server, **options))  # type: ignore[arg-type]
         self.now = 100.0
         self.until = 0.0
         self.asked = Names()
@@ -103,21 +103,21 @@ class Run:
                 case Trust(names):
                     self.asked = Names.of({*self.asked} - {*names})
         for action in actions:
-            if isinstance(action, Request):
+            if isinstance(action, AskSource):
                 self.feed(Answered(action.request, self.answer(action.what)))
         return actions
 
     def answer(self, what: What) -> Answer:
         match what:
             case ListAll():
-                card = self.member.state.card
-                return Listing(
-                    frozenset() if card is None else frozenset({card.name}),
+                presence = self.member.state.presence
+                return PeerListing(
+                    frozenset() if presence is None else frozenset({presence.name}),
                     frozenset(self.notes | self.left),
                 )
-            case ReadCard():
-                card = self.member.state.card
-                return self.presence or (None if card is None else Found(card))
+            case ReadPresence():
+                presence = self.member.state.presence
+                return self.presence or (None if presence is None else FoundPresence(presence))
             case WriteNote(note, names):
                 self.written.append(names)
                 if self.refuses_notes:
@@ -139,10 +139,10 @@ class Run:
         self.now = end
         self.feed(Tick())
 
-    def link(self, card: Card = PEER) -> int:
+    def link(self, presence: Presence = PEER) -> int:
         link = next(self.numbers) + 1000
         self.feed(Accepted(link))
-        self.hear(link, Hello(card), Synced())
+        self.hear(link, Hello(presence), Synced())
         return link
 
     def hear(self, link: int, *messages: Message) -> None:
@@ -252,7 +252,7 @@ def test_one_that_was_shut_out_tells_anew_before_it_sends(run: Run, step: str) -
     run.presence = None
     run.pass_time(1.0)
     assert run.member.state.phase == "member"
-    link = run.link(Card(server="b", epoch=2))
+    link = run.link(Presence(server="b", epoch=2))
     assert not run.said(Go)
 
 
@@ -294,7 +294,7 @@ def test_only_one_that_was_not_shut_out_shuts_out_others(run: Run, is_shut_out: 
     run.presence = Fenced() if is_shut_out else None
     run.now += times.SILENCE_SECONDS
     run.feed(Tick())
-    assert any(one.what == Fence("b-1") for one in run.said(Request)) is not is_shut_out
+    assert any(one.what == Fence("b-1") for one in run.said(AskSource)) is not is_shut_out
 
 
 def test_one_that_leaves_sends_nothing(run: Run) -> None:
@@ -357,7 +357,7 @@ def test_names_are_noted_before_they_are_sent(run: Run) -> None:
     assert at.index(Go) > next(
         at
         for at, one in enumerate(run.done)
-        if isinstance(one, Request) and isinstance(one.what, WriteNote)
+        if isinstance(one, AskSource) and isinstance(one.what, WriteNote)
     )
 
 
@@ -441,7 +441,7 @@ def test_a_note_is_taken_back_by_its_name(run: Run) -> None:
     run.pass_time(times.IDLE_SECONDS)
     assert not run.notes
     run.change("b/k")
-    removed = [one.what.start for one in run.said(Request) if isinstance(one.what, RemoveNotes)]
+    removed = [one.what.start for one in run.said(AskSource) if isinstance(one.what, RemoveNotes)]
     assert removed == ["a-1-00000001"], "a late removal takes no later note with it"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ucxstore.server.peers.card import Card
+from ucxstore.server.peers.presence import Presence
 from ucxstore.server.source_thread import presence
 from ucxstore.server.source_thread.presence import has_ended, this_process
 
@@ -56,6 +56,6 @@ def test_a_process_that_proc_hides(
 
 
 @pytest.mark.parametrize("port", [0, 65_535, 65_536])
-def test_a_card_has_a_port_that_can_be_dialled(port: int) -> None:
-    card = Card(server="a", epoch=1, port=port)
-    assert Card.parse(card.encode()) == (card if port < 65_536 else None)
+def test_a_presence_has_a_port_that_can_be_dialled(port: int) -> None:
+    presence = Presence(server="a", epoch=1, port=port)
+    assert Presence.parse(presence.encode()) == (presence if port < 65_536 else None)

@@ -35,7 +35,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield one
 
 
-def card_of(objects: HttpObjects, epoch: int, but: frozenset[str] = frozenset()) -> list[str]:
+def presence_of(objects: HttpObjects, epoch: int, but: frozenset[str] = frozenset()) -> list[str]:
     """Return the names of presences in an epoch."""
     return [
         name
@@ -51,12 +51,12 @@ def test_nothing_is_sent_that_the_others_were_not_told_of(
     """The other one stands still, and has the old value."""
     objects.objects["k"] = b"old"
     with Server.spawn(objects.store()) as other:
-        others = frozenset(card_of(objects, 1))
+        others = frozenset(presence_of(objects, 1))
         reader = connect(other)
         assert get(reader, "k") == get(reader, "k") == b"old"
         with Server(objects.store()) as server:
             writer = connect(server, timeout=60)
-            (mine,) = card_of(objects, 1, others)
+            (mine,) = presence_of(objects, 1, others)
             stop(other.pid)
             try:
                 writing: Future[None] = pool.submit(put, writer, "k", b"new")
@@ -65,7 +65,7 @@ def test_nothing_is_sent_that_the_others_were_not_told_of(
                     server.close()
                 else:
                     objects.presences[mine] = b'{"fenced": true}'
-                    eventually(lambda: card_of(objects, 2), 30)
+                    eventually(lambda: presence_of(objects, 2), 30)
                 assert objects.requests["PUT", "k"] == 0
             finally:
                 os.kill(other.pid, signal.SIGCONT)

@@ -18,7 +18,7 @@ from ucxstore.server import Server
 from ucxstore.server.peers.events import Ended, Event, NotSent, Outcome, Refused, TurnCame
 from ucxstore.server.peers.names import Names
 from ucxstore.server.source_thread.carrier import Carrier
-from ucxstore.server.source_thread.membership import Change
+from ucxstore.server.source_thread.peer_driver import ClientChange
 
 TICKET = 7
 PUT = ("put", "k", np.zeros(1, np.uint8), False)
@@ -89,7 +89,7 @@ class Members:
         self.machine = self
         self.may_be_sent = True
         self.turns = self.heard_of = 0
-        self.one: Change
+        self.one: ClientChange
         self.on_turn: Callable[[], None] = lambda: self.one.go()
         self.on_end: Callable[[Outcome], None] = lambda outcome: None
 
@@ -103,8 +103,10 @@ class Members:
     def may_send(self, change: int, now: float) -> bool:
         return self.may_be_sent
 
-    def change(self, names: Names, value: object, reply: Callable[[Outcome, bool], None]) -> Change:
-        self.one = Change(self, 1, reply)  # type: ignore[arg-type]
+    def change(
+        self, names: Names, value: object, reply: Callable[[Outcome, bool], None]
+    ) -> ClientChange:
+        self.one = ClientChange(self, 1, reply)  # type: ignore[arg-type]
         self.one.come()
         return self.one
 

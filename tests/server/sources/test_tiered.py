@@ -21,7 +21,7 @@ from ucxstore.server.sources import tiered
 from ucxstore.server.sources.cache_dir import CacheDirectory
 from ucxstore.server.sources.doubts import Doubts
 from ucxstore.server.sources.object_store import ObjectSource
-from ucxstore.server.sources.source import Found, Part
+from ucxstore.server.sources.source import FoundValue, Part
 from ucxstore.server.sources.tiered import TieredSource
 
 
@@ -41,9 +41,9 @@ class Source:
     doubts = Doubts(1.0)
     gets = 0
 
-    async def get(self, key: str, part: object, known: str = "") -> Found:
+    async def get(self, key: str, part: object, known: str = "") -> FoundValue:
         self.gets += 1
-        return Found(b"value", "etag", 5)
+        return FoundValue(b"value", "etag", 5)
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def tier(folder: Path) -> Iterator[TieredSource]:
     source.close()
 
 
-async def get_and_keep(tier: TieredSource, key: str, part: Part | None = None) -> Found:
+async def get_and_keep(tier: TieredSource, key: str, part: Part | None = None) -> FoundValue:
     """Do as the carrier does where nobody changes the key meanwhile."""
     found = await tier.get(key, part)
     assert found is not None

@@ -9,7 +9,7 @@ from ucxstore.server.peers import events
 from ucxstore.server.peers.changes import Changes
 from ucxstore.server.peers.events import Action, Answer, Event, Outcome
 from ucxstore.server.peers.ledger import Ledger
-from ucxstore.server.peers.machine import Member
+from ucxstore.server.peers.machine import PeerMachine
 from ucxstore.server.peers.messages import Begin, Noted
 from ucxstore.server.peers.names import Name, Names
 from ucxstore.server.peers.peering import Peering
@@ -35,7 +35,7 @@ class SendsUnchecked(Changes):
             self.state.out.append(events.Go(number))
 
 
-class SendsAgainUnchecked(Member):
+class SendsAgainUnchecked(PeerMachine):
     """Nobody looks whether this is still the member that announced when a request is repeated."""
 
     def may_send(self, change: int, now: float) -> bool:
@@ -79,14 +79,14 @@ class TellsNobody(Ledger):
         return self.state.number
 
 
-class KeepsAtJoining(Member):
+class KeepsAtJoining(PeerMachine):
     """Joining does not forget what was cached before."""
 
     def handle(self, event: Event, now: float) -> list[Action]:
         return [one for one in super().handle(event, now) if type(one) is not events.ForgetAll]
 
 
-class KeepsWhatItWrote(Member):
+class KeepsWhatItWrote(PeerMachine):
     """What was written is kept, though others have changed it meanwhile."""
 
     def handle(self, event: Event, now: float) -> list[Action]:
@@ -144,7 +144,7 @@ class LooksNoMore(Peering):
     """The lease is renewed without a look at the presence."""
 
     def renewed(self, began: float, answer: Answer) -> None:
-        mine = None if self.state.card is None else events.Found(self.state.card)
+        mine = None if self.state.presence is None else events.FoundPresence(self.state.presence)
         super().renewed(began, mine)
 
 
@@ -183,7 +183,7 @@ class IgnoresFences(Peering):
         super()._met(name, None if isinstance(answer, events.Fenced) else answer)
 
 
-FAULTS: dict[str, Callable[[int], Member]] = {
+FAULTS: dict[str, Callable[[int], PeerMachine]] = {
     "settles-what-came-later": planted(SettlesWhatCameLater),
     "sends-unchecked": planted(SendsUnchecked),
     "sends-again-unchecked": planted(SendsAgainUnchecked),

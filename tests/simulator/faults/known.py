@@ -8,7 +8,7 @@ from ucxstore.server.peers import events
 from ucxstore.server.peers.changes import Changes
 from ucxstore.server.peers.events import Answer, Failed, Outcome, Refused
 from ucxstore.server.peers.ledger import Ledger
-from ucxstore.server.peers.machine import Member
+from ucxstore.server.peers.machine import PeerMachine
 from ucxstore.server.peers.names import Name, Names
 from ucxstore.server.peers.peering import Peering
 from ucxstore.server.peers.state import State
@@ -37,7 +37,7 @@ class SendsUntold(Changes):
             _send(self.state, number)
 
 
-class LeavesUntold(Member):
+class LeavesUntold(PeerMachine):
     """The end of a server sends what peers are told of."""
 
     def _leave(self) -> None:
@@ -69,7 +69,7 @@ class TellsMadeAsNotMade(Peering):
 class ForgetsAtRestart(Peering):
     """Nobody learns what members that are gone may still change."""
 
-    def _read_notes(self, listing: events.Listing) -> None:
+    def _read_notes(self, listing: events.PeerListing) -> None:
         pass
 
 

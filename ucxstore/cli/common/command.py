@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ucxstore.base.showing import one_line, printable
 from ucxstore.cli.common.parser import Parser, add_ucx_option, parse_pairs
-from ucxstore.cli.common.status import CommandError, NotFoundError, Status, UsageError, status_of
+from ucxstore.cli.common.status import CommandError, MissingError, Status, UsageError, status_of
 
 if TYPE_CHECKING:
     from ucxstore.base.address import Address
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SHORT_SECRET",
     "CommandError",
-    "NotFoundError",
+    "MissingError",
     "Status",
     "UsageError",
     "add_client_options",
@@ -250,7 +250,7 @@ async def find_key(arguments: argparse.Namespace, values: "Values") -> tuple[str
     parent, _, name = values.prefix.rpartition("/")
     size = await size_of(open_values(arguments, Address(values.servers, parent)), name)
     if size is None:
-        raise NotFoundError(f"{values}: no values found")
+        raise MissingError(f"{values}: no values found")
     return name, size
 
 

@@ -24,7 +24,7 @@ class CommandError(Exception):
     """A command failed."""
 
 
-class NotFoundError(CommandError):
+class MissingError(CommandError):
     """What the command was asked for is not there."""
 
 
@@ -35,7 +35,7 @@ def status_of(error: BaseException) -> Status:
     # The first that fits: some errors are of several classes.
     table: tuple[tuple[tuple[type[BaseException], ...], Status], ...] = (
         ((UsageError,), Status.USAGE),
-        ((NotFoundError, FileNotFoundError), Status.NOT_FOUND),
+        ((MissingError, FileNotFoundError), Status.NOT_FOUND),
         ((PermissionError,), Status.REFUSED),
         (
             (

@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 from ucxstore.base.options import DEFAULT_BUFFER_BUDGET
-from ucxstore.cli.common.command import CommandError, NotFoundError, open_store
+from ucxstore.cli.common.command import CommandError, MissingError, open_store
 from ucxstore.cli.cp.locations import (
     Location,
     ServerLocation,
@@ -70,7 +70,7 @@ async def prepare(arguments: argparse.Namespace, locations: ExitStack) -> Copy:
             folder, target = target_of(arguments.destination, name)
             destination = open_location(folder, writes=True)
             return Copy(source, destination, _checked(arguments, plan_one, entry, target))
-    raise NotFoundError(f"{arguments.source}: no values found")
+    raise MissingError(f"{arguments.source}: no values found")
 
 
 async def _plan_tree(

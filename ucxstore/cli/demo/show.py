@@ -20,7 +20,7 @@ from ucxstore.base.showing import terminal_width
 from ucxstore.cli.demo.measure import median_rate
 from ucxstore.cli.demo.reader import Report, Task, report_on, run_in_child
 from ucxstore.cli.demo.sample import SAMPLE, open_sample, random_array
-from ucxstore.cli.demo.table import Table
+from ucxstore.cli.demo.table import TextTable
 from ucxstore.copies import count_copies
 from ucxstore.server import Server
 from ucxstore.stores.store import UcxStore
@@ -85,7 +85,7 @@ def _show_dataset(site: _Site) -> list[str]:
             "   Written here by xarray's to_zarr, and read by open_zarr in another process.\n"
         )
         uncompressed: _Encoding = {name: {"compressors": None} for name in dataset.variables}
-        table = Table("chunks", "lanes", *_CHUNKS, "")
+        table = TextTable("chunks", "lanes", *_CHUNKS, "")
         differences = [
             *_move_dataset(site, dataset, "compressed", None, table),
             *_move_dataset(site, dataset, "uncompressed", uncompressed, table),
@@ -101,7 +101,7 @@ def _show_dataset(site: _Site) -> list[str]:
 
 
 def _move_dataset(
-    site: _Site, dataset: xr.Dataset, name: str, encoding: _Encoding | None, table: Table
+    site: _Site, dataset: xr.Dataset, name: str, encoding: _Encoding | None, table: TextTable
 ) -> list[str]:
     address = f"{site.address}/{name}"
     with UcxStore(address) as store:
@@ -122,7 +122,7 @@ def _show_array(site: _Site, megabytes: int) -> list[str]:
         f"2. {megabytes} MB of random float32 in one uncompressed chunk\n"
         "   Written here, read in another process; medians of several transfers.\n"
     )
-    table = Table("", "lanes", "GB/s", "copyto", "DIRECT", "extra", "")
+    table = TextTable("", "lanes", "GB/s", "copyto", "DIRECT", "extra", "")
     differences: list[str] = []
     for index, (name, client) in enumerate(_TRANSPORTS.items()):
         address = f"{site.address}/{index}"
@@ -163,13 +163,13 @@ def _write_array(
         return report_on(store, [], rates, extra)
 
 
-def _add_copies(table: Table, rates: dict[str, float]) -> None:
+def _add_copies(table: TextTable, rates: dict[str, float]) -> None:
     baseline = rates["copy, fresh"]
     table.add("np.copyto, fresh array", "", *_speed(baseline, baseline))
     table.add("np.copyto, used array", "", *_speed(rates["copy, used"], baseline))
 
 
-def _add_transfers(table: Table, name: str, written: Report, read: Report) -> None:
+def _add_transfers(table: TextTable, name: str, written: Report, read: Report) -> None:
     baseline = read.rates["copy, fresh"]
     write_speed = _speed(written.rates["write"], baseline)
     direct, *_ = written.chunks

@@ -5,7 +5,7 @@ from ucxstore.base.showing import terminal_width, text_columns
 _INDENT = "   "
 
 
-class Table:
+class TextTable:
     """Rows of cells under a heading. Numbers are aligned right, text left.
 
     It is as wide as the terminal at the most. Long texts go on in the next line.

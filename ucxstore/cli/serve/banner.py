@@ -10,7 +10,7 @@ from ucxstore import __version__
 from ucxstore.base import ucx_library
 from ucxstore.cli.common.text import printable, size_text
 from ucxstore.server.accepting.listen import is_loopback, resolve
-from ucxstore.server.locations import Kind, hide_password, parse_location
+from ucxstore.server.locations import LocationKind, hide_password, parse_location
 from ucxstore.server.options.command_options import CommandOptions
 from ucxstore.server.options.server_options import DEFAULT_CACHE, ServerOptions
 
@@ -35,17 +35,17 @@ def text(options: ServerOptions, command: CommandOptions, server: "Server") -> s
 def _storage(location: str, options: ServerOptions, server: "Server") -> str:
     kind, path = parse_location("location", location)
     match kind:
-        case Kind.MEMORY:
+        case LocationKind.MEMORY:
             counted = server.stats()
             used, limit = (size_text(counted[name]) for name in ("memory_used", "memory_limit"))
             words = f"memory, {used} used of {limit}"
             if options.when_full is not None:
                 words += f"; when full: {options.when_full}"
-        case Kind.DIRECTORY:
+        case LocationKind.DIRECTORY:
             space = shutil.disk_usage(path)
             free, total = size_text(space.free), size_text(space.total)
             words = f"directory {Path(path).absolute()}, {free} free of {total}"
-        case Kind.OBJECTS:
+        case LocationKind.OBJECTS:
             cache = DEFAULT_CACHE if options.cache is None else options.cache
             words = f"{hide_password(location)}, cached in {size_text(cache)} of memory"
             if options.cache_dir is not None:

@@ -37,8 +37,8 @@ from ucxstore.protocol.frames import (
 )
 from ucxstore.protocol.handshake import (
     Keep,
-    Peer,
-    Received,
+    PeerWish,
+    ReceivedBytes,
     Send,
     ServerHandshake,
     Steps,
@@ -46,7 +46,7 @@ from ucxstore.protocol.handshake import (
     joined,
     server_join,
 )
-from ucxstore.protocol.session_keys import Agreement, SessionKeys
+from ucxstore.protocol.session_keys import KeyAgreement, SessionKeys
 from ucxstore.protocol.sockets import name_of, tune
 from ucxstore.server.accepting.data_ports import DataPorts
 from ucxstore.server.accepting.guests import Guest, Guests
@@ -193,7 +193,7 @@ class Acceptor:
         joining: Joining | None = None,
         admit: Admit = admit_all,
         data_ports: DataPorts | None = None,
-        make_agreement: Callable[[], Agreement] | None = None,
+        make_agreement: Callable[[], KeyAgreement] | None = None,
     ) -> None:
         self.turned_away = core.Counter()  # connections whose handshake failed
         self.probes = core.Counter()  # connections that only looked, as health checks do
@@ -417,7 +417,7 @@ class Acceptor:
                         if isinstance(asked, Keep):
                             await self._keep(sock, handshake, asked, bounds)
                             return
-                        if isinstance(asked, Peer):
+                        if isinstance(asked, PeerWish):
                             await self._pass_on(sock, handshake, bounds)
                             return
                         try:
@@ -655,7 +655,7 @@ class Acceptor:
             while True:
                 if isinstance(request, Send):
                     await self._loop.sock_sendall(guest.sock, request.data)
-                    received = Received()
+                    received = ReceivedBytes()
                 else:
                     received = await self._receive(guest, request.size)
                     guest.is_heard()
@@ -664,24 +664,24 @@ class Acceptor:
             result: T = stop.value
             return result
 
-    async def _receive(self, guest: Guest, size: int) -> Received:
+    async def _receive(self, guest: Guest, size: int) -> ReceivedBytes:
         sock, data = guest.sock, b""
         try:
             while len(data) < size:
                 part = await self._loop.sock_recv(sock, size - len(data))
                 if not part:
                     guest.hung_up = True
-                    return Received(data, "closed the connection")
+                    return ReceivedBytes(data, "closed the connection")
                 guest.spoke = True
                 data += part
         except ConnectionError:
             guest.hung_up = True
-            return Received(data, "reset the connection")
+            return ReceivedBytes(data, "reset the connection")
         except asyncio.CancelledError:
             if self._stopping:  # else it was the deadline
                 _refuse(sock, RejectCode.DRAINING, "the server is shutting down")
             raise
-        return Received(data)
+        return ReceivedBytes(data)
 
     def _attach(
         self,

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ucxstore.base.native import core
-from ucxstore.server.locations import LOCATIONS, Kind, hide_password, parse_location
+from ucxstore.server.locations import LOCATIONS, LocationKind, hide_password, parse_location
 from ucxstore.server.opening.directories import check_directory
 from ucxstore.server.opening.memory import open_memory
 from ucxstore.server.options.available import default_memory
@@ -98,7 +98,7 @@ def open_storage(storage: Storage, options: ServerOptions) -> Opened:
 def _open_cached(storage: Any, options: ServerOptions) -> Opened:
     # Not for memory and directories, whose servers start in half the time without these.
     from ucxstore.server.source_thread.carrier import Carrier
-    from ucxstore.server.source_thread.membership import Membership
+    from ucxstore.server.source_thread.peer_driver import PeerDriver
     from ucxstore.server.sources.cache_dir import CacheDirectory
     from ucxstore.server.sources.checking import check_source
     from ucxstore.server.sources.tiered import TieredSource
@@ -120,7 +120,7 @@ def _open_cached(storage: Any, options: ServerOptions) -> Opened:
             _or(options.write_budget, DEFAULT_WRITE_BUDGET),
             visible=options.local,
         )
-        members = Membership(
+        members = PeerDriver(
             source,
             cached,
             shared=not options.read_only and _may_be_written_elsewhere(storage),
@@ -143,7 +143,7 @@ def is_shared(storage: Storage) -> bool:
     """
     if isinstance(storage, str | bytes | os.PathLike):
         kind, _ = parse_location("storage", storage)
-        return kind is Kind.OBJECTS
+        return kind is LocationKind.OBJECTS
     if "obstore.store" in sys.modules:
         from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
 
@@ -186,7 +186,7 @@ def _open_native(storage: Any, options: ServerOptions) -> Opened:
     if isinstance(storage, core.MemoryStorage | core.DirectoryStorage):
         return Opened(storage)
     kind, text = parse_location("storage", storage)
-    if kind is Kind.MEMORY:
+    if kind is LocationKind.MEMORY:
         limit = default_memory() if options.memory is None else options.memory
         memory = open_memory(limit, options, _MORE_MEMORY)
         return Opened(memory.storage, leave=memory.leave)
@@ -236,14 +236,14 @@ def _refuses(storage: Any) -> Callable[[BaseException], bool]:
 def _is_memory(storage: Storage) -> bool:
     return (
         isinstance(storage, str | bytes | os.PathLike)
-        and parse_location("storage", storage)[0] is Kind.MEMORY
+        and parse_location("storage", storage)[0] is LocationKind.MEMORY
     )
 
 
 def _is_directory(storage: Storage) -> bool:
     return (
         isinstance(storage, str | bytes | os.PathLike)
-        and parse_location("storage", storage)[0] is Kind.DIRECTORY
+        and parse_location("storage", storage)[0] is LocationKind.DIRECTORY
     )
 
 

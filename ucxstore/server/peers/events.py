@@ -6,9 +6,9 @@ of requests and dials by the machine. No number is used twice.
 
 from dataclasses import dataclass
 
-from ucxstore.server.peers.card import Card
 from ucxstore.server.peers.messages import Message
 from ucxstore.server.peers.names import Names
+from ucxstore.server.peers.presence import Presence
 
 # ---- how a change ends ----
 
@@ -126,7 +126,7 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The source has answered a `Request`."""
+    """The source has answered a `AskSource`."""
 
     request: int
     answer: "Answer"
@@ -203,29 +203,29 @@ type Event = (
 
 
 @dataclass(frozen=True, slots=True)
-class WriteCard:
+class WritePresence:
     """Write a presence. The answer is ``None``."""
 
-    card: Card
+    presence: Presence
 
 
 @dataclass(frozen=True, slots=True)
 class ListAll:
-    """List presences and notes. The answer is `Listing`."""
+    """List presences and notes. The answer is `PeerListing`."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReadCard:
-    """Read a presence. The answer is a `Found`, `Fenced`, or ``None`` if it is missing."""
+class ReadPresence:
+    """Read a presence. The answer is a `FoundPresence`, `Fenced`, or ``None`` if it is missing."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class IsOver:
-    """Tell whether the process of a card is known to have ended; a `bool`, without the source."""
+    """Tell whether the process of a presence is known to have ended; a `bool`, from this host."""
 
-    card: Card
+    presence: Presence
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +236,7 @@ class Fence:
 
 
 @dataclass(frozen=True, slots=True)
-class RemoveCard:
+class RemovePresence:
     """Remove a presence, which may be missing. The answer is ``None``."""
 
     name: str
@@ -265,12 +265,12 @@ class RemoveNotes:
 
 
 type What = (
-    WriteCard
+    WritePresence
     | ListAll
-    | ReadCard
+    | ReadPresence
     | IsOver
     | Fence
-    | RemoveCard
+    | RemovePresence
     | WriteNote
     | ReadNote
     | RemoveNotes
@@ -278,18 +278,18 @@ type What = (
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class PeerListing:
     """The names of presences, and of notes."""
 
-    cards: frozenset[str]
+    presences: frozenset[str]
     notes: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundPresence:
     """A presence. `over`: its process is known to have ended."""
 
-    card: Card
+    presence: Presence
     over: bool = False
 
 
@@ -310,7 +310,7 @@ class Failed:
     passing: bool = False
 
 
-type Answer = bool | Listing | Found | Fenced | Names | Failed | None
+type Answer = bool | PeerListing | FoundPresence | Fenced | Names | Failed | None
 
 # ---- actions, to be done in their order ----
 
@@ -332,14 +332,14 @@ class HangUp:
 
 @dataclass(frozen=True, slots=True)
 class Dial:
-    """Make a link to the server of a card. `Dialled` or `NotDialled` follows, some time."""
+    """Make a link to the server of a presence. `Dialled` or `NotDialled` follows, some time."""
 
     dial: int
-    card: Card
+    presence: Presence
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class AskSource:
     """Ask the source. `Answered` follows some time, in any order."""
 
     request: int
@@ -396,19 +396,19 @@ class ForgetAll:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class Notice:
     """Something that an operator may want to know: "fencing", "fenced", "yielding" and so on."""
 
     event: str
     why: str = ""
-    card: Card | None = None
+    presence: Presence | None = None
 
 
 type Action = (
     Tell
     | HangUp
     | Dial
-    | Request
+    | AskSource
     | Carry
     | Go
     | Reply
@@ -416,5 +416,5 @@ type Action = (
     | Trust
     | Believe
     | ForgetAll
-    | Report
+    | Notice
 )

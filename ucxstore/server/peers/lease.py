@@ -1,7 +1,7 @@
 """`Lease`: until when this server believes its cache."""
 
 from ucxstore.server.peers import times
-from ucxstore.server.peers.events import Believe, ReadCard
+from ucxstore.server.peers.events import Believe, ReadPresence
 from ucxstore.server.peers.state import State
 
 
@@ -22,7 +22,7 @@ class Lease:
         """Look at the own presence, if no look is under way."""
         state = self.state
         is_under_way = any(one.why == "renew" for one in state.requests.values())
-        if state.card is None or is_under_way or state.now < state.look_after:
+        if state.presence is None or is_under_way or state.now < state.look_after:
             return
         state.look_at = state.now + times.RENEW_SECONDS
-        state.request(ReadCard(state.card.name), "renew")
+        state.request(ReadPresence(state.presence.name), "renew")

@@ -1,4 +1,4 @@
-"""`Member`: a server among those that write to one source, as a pure state machine.
+"""`PeerMachine`: a server among those that write to one source, as a pure state machine.
 
 It knows of each key who changes it, or may: from that follow what the cache may answer, when a
 change may be sent, and when it may be acknowledged. docs/consistency.md has the argument.
@@ -31,11 +31,11 @@ from ucxstore.server.peers.events import (
     Leave,
     ListAll,
     NotDialled,
-    ReadCard,
+    ReadPresence,
     Received,
     Refused,
-    RemoveCard,
     RemoveNotes,
+    RemovePresence,
     Tell,
     Tick,
     TurnCame,
@@ -46,12 +46,12 @@ from ucxstore.server.peers.lease import Lease
 from ucxstore.server.peers.ledger import Ledger
 from ucxstore.server.peers.messages import Bye
 from ucxstore.server.peers.names import Names
-from ucxstore.server.peers.notes import Notes
+from ucxstore.server.peers.notes import SourceNotes
 from ucxstore.server.peers.peering import Peering
 from ucxstore.server.peers.state import Doubt, LinkState, Pending, State
 
 
-class Member:
+class PeerMachine:
     """A server among those that write to one source.
 
     Events go into `handle`, with the time of their coming on a clock that all of them share; what
@@ -66,7 +66,7 @@ class Member:
     def __init__(self, state: State) -> None:
         self.state = state
         self.ledger = self.Ledger(state)
-        self.notes = Notes(state)
+        self.notes = SourceNotes(state)
         self.lease = Lease(state)
         self.changes = self.Changes(state, self.ledger, self.notes, self.lease)
         self.peering = self.Peering(state, self.ledger, self.notes, self.lease, self.changes)
@@ -137,7 +137,7 @@ class Member:
         """Return when the next `Tick` is due."""
         return min(self._deadlines(), default=inf)
 
-    def copy(self) -> "Member":
+    def copy(self) -> "PeerMachine":
         """Return a copy that goes its own way."""
         return type(self)(self.state.copy())
 
@@ -157,13 +157,13 @@ class Member:
                     self.changes.refuse_unnoted(answer.why)
                 else:
                     self.notes.written(pending.what)
-            case RemoveNotes() | RemoveCard():
+            case RemoveNotes() | RemovePresence():
                 pass
-            case IsOver(card):
-                self.peering.judged(card, answer)
+            case IsOver(presence):
+                self.peering.judged(presence, answer)
             case Fence(name):
                 self.peering.fenced(name, answer)
-            case ReadCard() if pending.why == "renew":
+            case ReadPresence() if pending.why == "renew":
                 self.peering.renewed(pending.began, answer)
             case ListAll() if pending.why == "trial":
                 self.peering.try_unreached(answer)
@@ -184,15 +184,15 @@ class Member:
             sent = change.step in ("sent", "made")
             self.changes.conclude(number, Unknown(why) if sent else Refused(why))
         self.lease.hold_until(0.0)
-        card, note = state.card, state.note
+        presence, note = state.presence, state.note
         for peer in state.peers.values():
             if peer.link:
                 state.out += [Tell(peer.link, Bye()), HangUp(peer.link)]
         state.peers.clear()
         state.links.clear()
         state.requests.clear()
-        if card is not None:
-            state.request(RemoveCard(card.name))
+        if presence is not None:
+            state.request(RemovePresence(presence.name))
         if has_joined:
             lost = state.lost.get(state.server)
             if lost is None:

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ucxstore.server.peers.card import Card
 from ucxstore.server.peers.names import Names
+from ucxstore.server.peers.presence import Presence
 
 # Of these messages. Servers of other versions do not link: each asks the source.
 VERSION = 2
@@ -15,7 +15,7 @@ VERSION = 2
 class Hello:
     """The first message of each side, the dialler's before the other's."""
 
-    card: Card
+    presence: Presence
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +86,8 @@ def merged(messages: Iterable[Message]) -> Iterator[Message]:
 def encode(message: Message) -> list[dict[str, Any]]:
     """Return a message as JSON has it; one with many names in parts."""
     match message:
-        case Hello(card):
-            return [{"hello": card.encode().decode(), "version": VERSION}]
+        case Hello(presence):
+            return [{"hello": presence.encode().decode(), "version": VERSION}]
         case Begin(number, names):
             parts = list(names.parts())
             return [{"begin": part} for part in parts[:-1]] + [
@@ -115,12 +115,12 @@ def decode(data: dict[str, Any]) -> Message:
     """
     match data:
         case {"hello": str(text)}:
-            card = Card.parse(text.encode())
-            if card is None:
-                raise ValueError("no card")
+            presence = Presence.parse(text.encode())
+            if presence is None:
+                raise ValueError("no presence")
             if data.get("version", 1) != VERSION:
                 raise ValueError("a server of another release")
-            return Hello(card)
+            return Hello(presence)
         case {"begin": part, "n": int(number)}:
             return Begin(number, Names.parse(part))
         case {"begin": part}:

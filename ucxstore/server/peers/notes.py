@@ -1,4 +1,4 @@
-"""`Notes`: of which names requests may still be carried out, if this server is lost."""
+"""`SourceNotes`: of which names requests may still be carried out, if this server is lost."""
 
 from math import inf
 
@@ -14,7 +14,7 @@ _MOST_NOTED = 16
 _MOST_OLD_NOTES = 100
 
 
-class Notes:
+class SourceNotes:
     """The note in the source: of which names requests may still be carried out after a loss."""
 
     def __init__(self, state: State) -> None:
@@ -32,14 +32,14 @@ class Notes:
         """Write what is wanted, if no write is under way."""
         state = self.state
         note = state.note
-        if note.request or not note.wanted or state.card is None:
+        if note.request or not note.wanted or state.presence is None:
             return
         names = note.names | note.wanted
         if len(names) > _MOST_NOTED:
             names = ALL
         note.count += 1
         note.retry_at = inf
-        name = f"{state.card.name}-{note.count:08}"
+        name = f"{state.presence.name}-{note.count:08}"
         if len(note.old) < _MOST_OLD_NOTES:
             note.old.add(name)  # if it fails, it may be there all the same
         note.request = state.request(WriteNote(name, names))

@@ -5,7 +5,6 @@ from math import inf
 from typing import cast
 
 from ucxstore.server.peers import times
-from ucxstore.server.peers.card import Card
 from ucxstore.server.peers.changes import Changes
 from ucxstore.server.peers.events import (
     Answer,
@@ -14,24 +13,25 @@ from ucxstore.server.peers.events import (
     Failed,
     Fence,
     ForgetAll,
-    Found,
+    FoundPresence,
     HangUp,
     IsOver,
     ListAll,
-    Listing,
-    ReadCard,
+    Notice,
+    PeerListing,
     ReadNote,
-    RemoveCard,
-    Report,
+    ReadPresence,
+    RemovePresence,
     Tell,
     Unknown,
-    WriteCard,
+    WritePresence,
 )
 from ucxstore.server.peers.lease import Lease
 from ucxstore.server.peers.ledger import Ledger
 from ucxstore.server.peers.messages import Begin, Bye, End, Hello, Here, Message, Noted, Synced
 from ucxstore.server.peers.names import Names
-from ucxstore.server.peers.notes import Notes
+from ucxstore.server.peers.notes import SourceNotes
+from ucxstore.server.peers.presence import Presence
 from ucxstore.server.peers.state import LinkState, Peer, Pending, State, server_of
 
 # Servers that were shut out, and may come back.
@@ -42,7 +42,7 @@ class Peering:
     """A membership among the peers: join, look at the own presence, link, shut out, quit."""
 
     def __init__(
-        self, state: State, ledger: Ledger, notes: Notes, lease: Lease, changes: Changes
+        self, state: State, ledger: Ledger, notes: SourceNotes, lease: Lease, changes: Changes
     ) -> None:
         self.state = state
         self.ledger = ledger
@@ -56,11 +56,11 @@ class Peering:
         state.epoch += 1
         state.phase = "joining"
         state.retry_at = inf
-        state.stage = "card"
+        state.stage = "presence"
         state.meeting.clear()
         state.skipped.clear()
         contact = state.contact
-        state.card = Card(
+        state.presence = Presence(
             server=state.server,
             epoch=state.epoch,
             asks=not state.relies,
@@ -69,7 +69,7 @@ class Peering:
             process=contact.process,
         )
         state.here_at = state.now + times.RENEW_SECONDS
-        state.request(WriteCard(state.card), "join")
+        state.request(WritePresence(state.presence), "join")
 
     def go_on_joining(self, pending: Pending, answer: Answer) -> None:
         """Take an answer of the source while joining."""
@@ -79,42 +79,42 @@ class Peering:
             self._not_joined(answer)
             return
         match what:
-            case WriteCard():
-                # Whoever writes a card after this listing sees this one's in his own.
+            case WritePresence():
+                # Whoever writes a presence after this listing sees this one's in his own.
                 state.stage = "meet"
                 state.request(ListAll(), "join")
-            case ListAll() if isinstance(answer, Listing):
+            case ListAll() if isinstance(answer, PeerListing):
                 if state.stage == "meet":
                     self._meet_all(answer)
                 else:
                     self._read_notes(answer)
-            case ReadCard(name) if state.stage == "meet":
+            case ReadPresence(name) if state.stage == "meet":
                 self._met(name, answer)
             case ReadNote(note):
                 state.read[note] = answer
-            case ReadCard():
-                if not (isinstance(answer, Found) and answer.card == state.card):
+            case ReadPresence():
+                if not (isinstance(answer, FoundPresence) and answer.presence == state.presence):
                     self._not_joined(Failed("another server has shut this one out", passing=True))
                 else:
                     self._joined(pending.began)
                 return
         self._check_met()
 
-    def _meet_all(self, listing: Listing) -> None:
+    def _meet_all(self, listing: PeerListing) -> None:
         state = self.state
-        card = cast(Card, state.card)
-        if card.name not in listing.cards:
+        presence = cast(Presence, state.presence)
+        if presence.name not in listing.presences:
             self._not_joined(
                 Failed("a listing of the source does not show what is there", never=state.unlisted)
             )
             return
-        for name in sorted(listing.cards):
+        for name in sorted(listing.presences):
             if server_of(name) != state.server:
                 state.meeting[name] = inf
                 if name not in state.peers:
-                    state.request(ReadCard(name), "join")
-            elif name != card.name:
-                state.request(RemoveCard(name))
+                    state.request(ReadPresence(name), "join")
+            elif name != presence.name:
+                state.request(RemovePresence(name))
 
     def _met(self, name: str, answer: Answer) -> None:
         """Link to a server that was listed, or make sure that it relies on nothing."""
@@ -123,22 +123,22 @@ class Peering:
             return
         if answer is None:
             del state.meeting[name]  # it has left, or was shut out for long enough
-        elif not isinstance(answer, Found) or answer.card.name != name:
+        elif not isinstance(answer, FoundPresence) or answer.presence.name != name:
             state.meeting[name] = state.now + times.FENCE_SECONDS  # somebody shuts it out
         elif answer.over:
             del state.meeting[name]
-            state.request(RemoveCard(name))
-        elif answer.card.asks and not state.relies:
+            state.request(RemovePresence(name))
+        elif answer.presence.asks and not state.relies:
             del state.meeting[name]  # neither relies on a lease, so neither needs to be told
-            state.skipped.add(answer.card.server)
+            state.skipped.add(answer.presence.server)
         else:
-            peer = state.peers[name] = Peer(answer.card)
+            peer = state.peers[name] = Peer(answer.presence)
             self._recover(peer, dial=True)
 
     def _check_met(self) -> None:
         """Go on once all that were listed are linked, or rely on nothing."""
         state = self.state
-        if state.phase != "joining" or state.stage in ("card", "look"):
+        if state.phase != "joining" or state.stage in ("presence", "look"):
             return
         if any(one.why == "join" for one in state.requests.values()) or any(
             until < inf and state.now < until for until in state.meeting.values()
@@ -149,7 +149,7 @@ class Peering:
         if state.stage == "meet":
             for name, until in state.meeting.items():
                 if until < inf:
-                    state.request(RemoveCard(name))
+                    state.request(RemovePresence(name))
             state.meeting.clear()
             self._list_notes()
         elif None in state.read.values():
@@ -159,7 +159,7 @@ class Peering:
                 self._hold(note, cast(Names, names))
             state.read.clear()
             state.stage = "look"
-            state.request(ReadCard(cast(Card, state.card).name), "join")
+            state.request(ReadPresence(cast(Presence, state.presence).name), "join")
 
     def _list_notes(self) -> None:
         state = self.state
@@ -167,11 +167,13 @@ class Peering:
         state.read.clear()
         state.request(ListAll(), "join")
 
-    def _read_notes(self, listing: Listing) -> None:
+    def _read_notes(self, listing: PeerListing) -> None:
         """Read what those have noted of whom nobody can tell what they may still change."""
         state = self.state
-        known = {peer.card.server for peer in state.peers.values() if peer.synced} | {state.server}
-        skipped = {server_of(name) for name in listing.cards} & state.skipped
+        known = {peer.presence.server for peer in state.peers.values() if peer.synced} | {
+            state.server
+        }
+        skipped = {server_of(name) for name in listing.presences} & state.skipped
         claimed = set(state.claims).union(*(peer.knows for peer in state.peers.values()))
         for note in sorted(listing.notes):
             name = note.rpartition("-")[0]
@@ -196,7 +198,7 @@ class Peering:
         self.lease.hold_until(looked_at + times.LEASE_SECONDS)
         state.look_at = state.now + times.RENEW_SECONDS
         state.yields_until = state.now + times.YIELD_SECONDS
-        state.out.append(Report("joined"))
+        state.out.append(Notice("joined"))
         self.notes.want(Names.of(state.lost.get(state.server, {})))
         for number, change in list(state.changes.items()):
             if change.step in ("waiting", "sent", "made"):
@@ -215,11 +217,11 @@ class Peering:
                     state.out.append(Carry(number))
                 elif change.step == "made":
                     self.changes.conclude(number, change.outcome or Unknown())
-            state.out.append(Report("alone", problem.why))
+            state.out.append(Notice("alone", problem.why))
             return
         state.retry_at = state.now + times.PAUSES[min(state.failures, len(times.PAUSES) - 1)]
         state.failures += 1
-        state.out.append(Report("not_joined", problem.why))
+        state.out.append(Notice("not_joined", problem.why))
         if not problem.passing:
             self.changes.refuse_unsent(problem.why)
 
@@ -236,15 +238,15 @@ class Peering:
         state.claims.clear()  # others may have told more of those to whom they were still linked
         state.trials.clear()
         state.unready.clear()
-        if state.card is not None:
+        if state.presence is not None:
             state.requests.clear()
-            state.request(RemoveCard(state.card.name))
+            state.request(RemovePresence(state.presence.name))
         self.notes.drop()
         for change in state.changes.values():
             if change.step in ("told", "ready"):
                 change.step = "waiting"
                 change.since = state.now
-        state.card = None
+        state.presence = None
 
     def renewed(self, began: float, answer: Answer) -> None:
         """Take the answer to a look at the own presence."""
@@ -256,16 +258,16 @@ class Peering:
             state.look_after = state.now + times.AGAIN_SECONDS
             state.look_at = min(state.look_at, state.look_after)
             return
-        if isinstance(answer, Found) and answer.card == state.card:
+        if isinstance(answer, FoundPresence) and answer.presence == state.presence:
             self.lease.hold_until(max(state.lease_until, began + times.LEASE_SECONDS))
             for peer in state.peers.values():
                 if peer.recovery == "check" and peer.until <= began:
-                    state.out.append(Report("fencing", peer.why, peer.card))
+                    state.out.append(Notice("fencing", peer.why, peer.presence))
                     self._fence(peer)
                 elif peer.recovery == "check":
                     self.lease.look()
         else:
-            state.out.append(Report("fenced"))
+            state.out.append(Notice("fenced"))
             self._rejoin()
 
     def _rejoin(self) -> None:
@@ -283,11 +285,11 @@ class Peering:
             self._end_trial()
             return
         dialled = [name for name, peer in state.peers.items() if peer.dial == dial]
-        if not dialled or state.card is None:
+        if not dialled or state.presence is None:
             state.out.append(HangUp(link))
             return
         state.links[link] = LinkState(state.now, dial, dialled[0])
-        state.out.append(Tell(link, Hello(state.card)))
+        state.out.append(Tell(link, Hello(state.presence)))
 
     def not_dialled(self, dial: int, why: str) -> None:
         """Take it that a link could not be made."""
@@ -320,7 +322,7 @@ class Peering:
             return
         if not found.peer:
             if isinstance(message, Hello):
-                self._greeted(link, found, message.card)
+                self._greeted(link, found, message.presence)
             else:
                 self._hang_up(link)
             return
@@ -348,7 +350,7 @@ class Peering:
                 if peer.coming is not None:
                     before, peer.changes, peer.coming = peer.changes, peer.coming, None
                     peer.synced, peer.knows = True, knows
-                    self.ledger.find(peer.card.server)
+                    self.ledger.find(peer.presence.server)
                     self.ledger.trust(before)
                     self._check_met()
             case Bye():
@@ -359,21 +361,25 @@ class Peering:
                 self._hang_up(link)
                 self._drop(peer, stands_still=False)
 
-    def _greeted(self, link: int, found: LinkState, card: Card) -> None:
+    def _greeted(self, link: int, found: LinkState, presence: Presence) -> None:
         state = self.state
-        mine = state.card
-        if mine is None or card.server == state.server or state.phase not in ("joining", "member"):
+        mine = state.presence
+        if (
+            mine is None
+            or presence.server == state.server
+            or state.phase not in ("joining", "member")
+        ):
             self._hang_up(link)
             return
-        if found.dial and card.server != server_of(found.to):
+        if found.dial and presence.server != server_of(found.to):
             self._hang_up(link)
             self.not_dialled(found.dial, "another server is there")
             return
         for former in list(state.peers.values()):
-            if former.card.server == card.server and former.card.epoch < card.epoch:
+            if former.presence.server == presence.server and former.presence.epoch < presence.epoch:
                 self._forget(former)  # it does not rely on that any more
-        peer = state.peers.get(card.name)
-        dialler = mine.name if found.dial else card.name
+        peer = state.peers.get(presence.name)
+        dialler = mine.name if found.dial else presence.name
         if peer is not None and (
             peer.recovery in ("look", "check", "fence", "again", "wait")
             or (peer.link and dialler > peer.dialler)
@@ -382,12 +388,12 @@ class Peering:
             return
         if peer is None:
             if any(
-                one.card.server == card.server and one.card.epoch > card.epoch
+                one.presence.server == presence.server and one.presence.epoch > presence.epoch
                 for one in state.peers.values()
             ):
                 self._hang_up(link)
                 return
-            peer = state.peers[card.name] = Peer(card)
+            peer = state.peers[presence.name] = Peer(presence)
         if not found.dial:
             state.out.append(Tell(link, Hello(mine)))
         self._attach(peer, link, dialler)
@@ -397,7 +403,7 @@ class Peering:
         state = self.state
         if peer.link:
             self._hang_up(peer.link)
-        state.links[link].peer = peer.card.name
+        state.links[link].peer = peer.presence.name
         peer.link, peer.dialler = link, dialler
         peer.recovery, peer.dial = "", 0
         peer.synced = False
@@ -438,7 +444,7 @@ class Peering:
             state.last += 1
             peer.recovery, peer.dial = "dial", state.last
             peer.until = state.now + times.DIAL_SECONDS
-            state.out.append(Dial(state.last, peer.card))
+            state.out.append(Dial(state.last, peer.presence))
         else:
             self._not_reached(peer, "it does not answer")
 
@@ -448,39 +454,39 @@ class Peering:
         peer.recovery = ""
         if peer.link:
             return
-        name = peer.card.name
-        if name in state.meeting and peer.card.server in state.unreached and state.relies:
+        name = peer.presence.name
+        if name in state.meeting and peer.presence.server in state.unreached and state.relies:
             # It was shut out, and has come back: it lives. Shutting it out again would only make
             # it do the same. If neither relies on a lease, neither needs to be told anything.
-            state.out.append(Report("yielding", why, peer.card))
+            state.out.append(Notice("yielding", why, peer.presence))
             state.yields = True
             self._not_joined(Failed("it relies on no lease from now on", passing=True))
             return
         peer.recovery, peer.why = "look", why
-        state.request(IsOver(peer.card))
+        state.request(IsOver(peer.presence))
 
-    def judged(self, card: Card, answer: Answer) -> None:
+    def judged(self, presence: Presence, answer: Answer) -> None:
         """Take whether the process of a peer that cannot be reached has ended."""
         state = self.state
-        peer = state.peers.get(card.name)
+        peer = state.peers.get(presence.name)
         if peer is None or peer.recovery != "look":
             return
         if answer is True:
             self._forget(peer)
-            state.request(RemoveCard(card.name))
+            state.request(RemovePresence(presence.name))
         elif state.phase == "member":
             # Whoever was shut out, and does not know it, must not shut out others for that.
             peer.recovery, peer.until = "check", state.now
             state.look_after = 0.0
             self.lease.look()
         else:
-            state.out.append(Report("fencing", peer.why, card))
+            state.out.append(Notice("fencing", peer.why, presence))
             self._fence(peer)
 
     def _fence(self, peer: Peer) -> None:
         """Shut a peer out."""
         peer.recovery = "fence"
-        self.state.request(Fence(peer.card.name))
+        self.state.request(Fence(peer.presence.name))
 
     def fenced(self, name: str, answer: Answer) -> None:
         """Take the answer to an attempt to shut a peer out; wait for the end of its lease."""
@@ -492,14 +498,14 @@ class Peering:
             peer.recovery, peer.until = "again", state.now + times.AGAIN_SECONDS
         else:
             peer.recovery, peer.until = "wait", state.now + times.FENCE_SECONDS
-            state.unreached[peer.card.server] = peer.card
+            state.unreached[peer.presence.server] = peer.presence
             if len(state.unreached) > _MOST_UNREACHED:
                 del state.unreached[next(iter(state.unreached))]
 
     def _forget(self, peer: Peer, *, say: bool = False) -> None:
         """Take no more note of a peer, but of what it may still change."""
         state = self.state
-        name = peer.card.name
+        name = peer.presence.name
         if peer.link:
             if say:
                 state.out.append(Tell(peer.link, Bye()))
@@ -507,29 +513,29 @@ class Peering:
                 self._hang_up(peer.link)
         del state.peers[name]
         changes = {**peer.changes, **(peer.coming or {})}
-        self.ledger.lose(peer.card.server, changes)
+        self.ledger.lose(peer.presence.server, changes)
         self.ledger.trust(peer.changes)
         self.ledger.trust(peer.coming or {})
         if state.phase == "member" or (state.phase == "joining" and peer.synced):
             state.claims[name] = state.now + times.LATE_SECONDS
-            if peer.card.server not in state.lost:
-                self.ledger.drop_claims(peer.card.server)
+            if peer.presence.server not in state.lost:
+                self.ledger.drop_claims(peer.presence.server)
         self._check_met()
 
     def try_unreached(self, answer: Answer) -> None:
         """Dial those that were shut out and have come back, from a listing."""
         state = self.state
         state.yields_until = state.now + times.YIELD_SECONDS
-        if not isinstance(answer, Listing) or state.phase != "member":
+        if not isinstance(answer, PeerListing) or state.phase != "member":
             return
-        there = {server_of(name) for name in answer.cards}
-        for server, card in list(state.unreached.items()):
+        there = {server_of(name) for name in answer.presences}
+        for server, presence in list(state.unreached.items()):
             if server not in there:
                 del state.unreached[server]
                 continue
             state.last += 1
             state.trials[state.last] = server
-            state.out.append(Dial(state.last, card))
+            state.out.append(Dial(state.last, presence))
         self._end_trial()
 
     def _end_trial(self) -> None:
@@ -555,7 +561,7 @@ class Peering:
             self._fence(peer)
         elif peer.recovery == "wait" and peer.until <= now:
             self._forget(peer)
-            state.request(RemoveCard(peer.card.name))
+            state.request(RemovePresence(peer.presence.name))
 
     def tick(self) -> None:
         """Take it that time has passed: for links and peers, for joining, for the lease."""
@@ -565,7 +571,7 @@ class Peering:
             if not found.peer and found.since + times.DIAL_SECONDS <= now:
                 self._hang_up(link)
         for peer in list(state.peers.values()):
-            if state.peers.get(peer.card.name) is peer:
+            if state.peers.get(peer.presence.name) is peer:
                 self._tick_peer(peer)
         if state.phase == "out" and state.retry_at <= now:
             self.join()

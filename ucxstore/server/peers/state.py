@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Literal, cast
 
-from ucxstore.server.peers.card import Card
-from ucxstore.server.peers.events import Action, Answer, Contacted, Outcome, Request, Tell, What
+from ucxstore.server.peers.events import Action, Answer, AskSource, Contacted, Outcome, Tell, What
 from ucxstore.server.peers.messages import Message
 from ucxstore.server.peers.names import Name, Names
+from ucxstore.server.peers.presence import Presence
 
 type Phase = Literal["new", "out", "joining", "member", "alone", "leaving", "left"]
 """Of a member: see `State`."""
@@ -22,14 +22,14 @@ type Recovery = Literal["", "dial", "look", "check", "fence", "again", "wait"]
 check that this one was not shut out itself; write "fenced", once more if that fails; wait."""
 
 
-class Record:
+class StateRecord:
     """What changes, and is copied with the state that it belongs to."""
 
     __slots__ = ()
 
 
 @dataclass(slots=True)
-class Change(Record):
+class Change(StateRecord):
     """A change that a client of this server has asked for.
 
     Attributes
@@ -70,7 +70,7 @@ class Change(Record):
 
 
 @dataclass(slots=True)
-class Peer(Record):
+class Peer(StateRecord):
     """Another membership, to which this one is linked, or is to be.
 
     Attributes
@@ -91,7 +91,7 @@ class Peer(Record):
         For the step of `recovery`.
     """
 
-    card: Card
+    presence: Presence
     link: int = 0
     dialler: str = ""
     synced: bool = False
@@ -109,7 +109,7 @@ class Peer(Record):
 
 
 @dataclass(slots=True)
-class LinkState(Record):
+class LinkState(StateRecord):
     """A link.
 
     Attributes
@@ -129,7 +129,7 @@ class LinkState(Record):
 
 
 @dataclass(slots=True)
-class Pending(Record):
+class Pending(StateRecord):
     """A request to the source."""
 
     what: What
@@ -138,7 +138,7 @@ class Pending(Record):
 
 
 @dataclass(slots=True)
-class Note(Record):
+class Note(StateRecord):
     """What this server has noted in the source.
 
     Attributes
@@ -171,7 +171,7 @@ class Note(Record):
 
 
 @dataclass(slots=True)
-class Doubt(Record):
+class Doubt(StateRecord):
     """A request that was given up; later changes of its names may have to wait for its end."""
 
     names: Names
@@ -184,7 +184,7 @@ def _always(condition: str, value: object) -> bool:
 
 
 @dataclass(slots=True)
-class State(Record):
+class State(StateRecord):
     """All that a member knows, and what it says is to be done.
 
     Parameters
@@ -224,7 +224,7 @@ class State(Record):
     phase: Phase = "new"
     contact: Contacted = field(default_factory=Contacted)
     epoch: int = 0
-    card: Card | None = None
+    presence: Presence | None = None
     lease_until: float = 0.0
     look_at: float = 0.0
     look_after: float = 0.0
@@ -233,13 +233,13 @@ class State(Record):
     here_at: float = 0.0
     # If one of these comes back, and still cannot be reached, this one yields: it relies on no
     # lease for a while. They were shut out.
-    unreached: dict[str, Card] = field(default_factory=dict)
+    unreached: dict[str, Presence] = field(default_factory=dict)
     yields: bool = False
     yields_until: float = 0.0
     trials: dict[int, str] = field(default_factory=dict)
     last: int = 0  # of the numbers of requests and dials
     requests: dict[int, Pending] = field(default_factory=dict)
-    stage: str = ""  # of joining: "card", "meet", "notes", "look"
+    stage: str = ""  # of joining: "presence", "meet", "notes", "look"
     # Whom this one must meet; until when it waits.
     meeting: dict[str, float] = field(default_factory=dict)
     skipped: set[str] = field(default_factory=set)  # servers that need not be met
@@ -284,7 +284,7 @@ class State(Record):
         """Ask the source, and return the number of the request."""
         self.last += 1
         self.requests[self.last] = Pending(what, self.now, why)
-        self.out.append(Request(self.last, what))
+        self.out.append(AskSource(self.last, what))
         return self.last
 
     def tell_all(self, message: Message) -> None:
@@ -317,7 +317,7 @@ def copied(value: Any) -> Any:
         return {name: copied(one) for name, one in value.items()}
     if isinstance(value, set):
         return set(value)
-    if isinstance(value, Record):
+    if isinstance(value, StateRecord):
         same = object.__new__(type(value))
         for one in cast(tuple[str, ...], type(value).__slots__):
             setattr(same, one, copied(getattr(value, one)))
@@ -357,7 +357,7 @@ def frozen(value: Any, now: float, name: str = "") -> Hashable:
         return (*value[:-1], round(value[-1] - now, 3))
     if isinstance(value, float) and name in _TIMES:
         return round(value - now, 3)
-    if isinstance(value, Record):
+    if isinstance(value, StateRecord):
         return tuple(
             frozen(getattr(value, one), now, one)
             for one in cast(tuple[str, ...], type(value).__slots__)

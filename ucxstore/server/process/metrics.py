@@ -13,7 +13,7 @@ from ucxstore.base.stats import figures
 from ucxstore.server import Server
 from ucxstore.server.accepting.listen import is_loopback, listen_at, resolve
 from ucxstore.server.options.server_options import parse_bind
-from ucxstore.server.process.web import Page, Web, parse_networks
+from ucxstore.server.process.web import Web, WebPage, parse_networks
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -87,22 +87,22 @@ class Metrics:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _metrics(self, accept: str) -> Page:
+    def _metrics(self, accept: str) -> WebPage:
         from prometheus_client.exposition import choose_encoder
 
         encode, kind = choose_encoder(accept)
-        return Page(encode(self._registry), kind)
+        return WebPage(encode(self._registry), kind)
 
-    def _health(self, _: str) -> Page:
+    def _health(self, _: str) -> WebPage:
         return _verdict(self._server.dead())
 
-    def _ready(self, _: str) -> Page:
+    def _ready(self, _: str) -> WebPage:
         return _verdict(self._server.unready())
 
 
-def _verdict(trouble: str) -> Page:
+def _verdict(trouble: str) -> WebPage:
     status = HTTPStatus.SERVICE_UNAVAILABLE if trouble else HTTPStatus.OK
-    return Page(f"{trouble or 'ok'}\n", status=status)
+    return WebPage(f"{trouble or 'ok'}\n", status=status)
 
 
 def _registry(server: Server) -> "CollectorRegistry":

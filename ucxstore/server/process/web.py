@@ -23,7 +23,7 @@ _OWN = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class WebPage:
     """An answer.
 
     Parameters
@@ -40,7 +40,7 @@ class Page:
 
 
 # Makes the answer of a path, given the request's Accept header.
-type MakePage = Callable[[str], Page]
+type MakePage = Callable[[str], WebPage]
 
 
 def parse_networks(name: str, texts: Iterable[str]) -> tuple[Network, ...]:
@@ -151,7 +151,7 @@ class Web:
         """Answer one request; nothing if the connection has to go for others."""
         # Before it takes one of the places.
         if not self._answers(writer):
-            page = Page("this address is not allowed\n", status=HTTPStatus.FORBIDDEN)
+            page = WebPage("this address is not allowed\n", status=HTTPStatus.FORBIDDEN)
             writer.write(_encode(page, with_body=True))
             return
         if not self._has_room():
@@ -187,20 +187,20 @@ class Web:
         oldest.transport.abort()
         return True
 
-    async def _page(self, method: str, path: str, accept: str) -> Page:
+    async def _page(self, method: str, path: str, accept: str) -> WebPage:
         if not path.startswith("/"):
-            return Page("this is no request\n", status=HTTPStatus.BAD_REQUEST)
+            return WebPage("this is no request\n", status=HTTPStatus.BAD_REQUEST)
         if method not in ("GET", "HEAD"):
-            return Page("there are: GET, HEAD\n", status=HTTPStatus.NOT_IMPLEMENTED)
+            return WebPage("there are: GET, HEAD\n", status=HTTPStatus.NOT_IMPLEMENTED)
         make = self._pages.get(path.partition("?")[0])
         if make is None:
             paths = ", ".join(self._pages)
-            return Page(f"there are: {paths}\n", status=HTTPStatus.NOT_FOUND)
+            return WebPage(f"there are: {paths}\n", status=HTTPStatus.NOT_FOUND)
         try:
             return await self._loop.run_in_executor(self._makers, make, accept)
         except Exception as error:
             text = f"{type(error).__name__}: {error}\n"
-            return Page(text, status=HTTPStatus.INTERNAL_SERVER_ERROR)
+            return WebPage(text, status=HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
 async def _read_request(reader: StreamReader) -> tuple[str, str, str]:
@@ -218,7 +218,7 @@ async def _read_request(reader: StreamReader) -> tuple[str, str, str]:
     return method, path, accept
 
 
-def _encode(page: Page, *, with_body: bool) -> bytes:
+def _encode(page: WebPage, *, with_body: bool) -> bytes:
     """Return an answer as it goes over the connection."""
     body = page.body.encode() if isinstance(page.body, str) else page.body
     head = (

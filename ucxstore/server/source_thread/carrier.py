@@ -14,14 +14,14 @@ from ucxstore.base import logs, process
 from ucxstore.base.native import core
 from ucxstore.server.peers.events import Done, NotSent, Outcome, Refused, Unknown
 from ucxstore.server.peers.names import Names
-from ucxstore.server.source_thread.membership import Change, Membership
+from ucxstore.server.source_thread.peer_driver import ClientChange, PeerDriver
 from ucxstore.server.source_thread.source_loop import SourceLoop
 from ucxstore.server.source_thread.tasks import Tasks
 from ucxstore.server.source_thread.turns import Turns, Whose
 from ucxstore.server.sources.source import (
     AbandonedError,
     ChangedError,
-    Found,
+    FoundValue,
     Memory,
     Moved,
     NotSentError,
@@ -82,7 +82,7 @@ class Carrier:
     timeout : float
         Seconds that a call may take from when it is sent, or a step of a long one, and for which a
         call waits for its turn while the source answers nothing.
-    members : Membership
+    members : PeerDriver
         Says when changes may be sent, and how they have ended.
     """
 
@@ -91,7 +91,7 @@ class Carrier:
         storage: core.CachedSource,
         source: Source,
         timeout: float,
-        members: Membership,
+        members: PeerDriver,
     ) -> None:
         self.members = members
         self._storage = storage
@@ -101,14 +101,14 @@ class Carrier:
         self._slow = logs.slow_request()
         self._failed = core.Counter()  # requests to the source
         self._timed_out = core.Counter()
-        self._reports = logs.Limited()
+        self._reports = logs.RateLimit()
         self._asking = process.lock()
         self._answer = ""  # what was wrong with the source
         self._ask_at = 0.0  # when it is asked again
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turns = Turns(CONCURRENCY, timeout)
         self._whose: dict[int, Whose] = {}  # the sessions that calls are for
-        self._removals: dict[int, Change] = {}  # of prefixes, by their tickets
+        self._removals: dict[int, ClientChange] = {}  # of prefixes, by their tickets
         self._tasks = Tasks()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ucxstore-storage", daemon=True)
@@ -319,7 +319,7 @@ class Carrier:
             self._removals.pop(ticket, None)
 
     async def _make(
-        self, ticket: int, operation: str, arguments: tuple[object, ...], change: Change
+        self, ticket: int, operation: str, arguments: tuple[object, ...], change: ClientChange
     ) -> tuple[bool, Outcome, Callable[[bool], None] | None]:
         """Send the request of a change.
 
@@ -414,7 +414,9 @@ class Carrier:
             },
         )
 
-    def _moved(self, ticket: int, limit: asyncio.Timeout, change: Change | None = None) -> Moved:
+    def _moved(
+        self, ticket: int, limit: asyncio.Timeout, change: ClientChange | None = None
+    ) -> Moved:
         """Return what a long call is to call after each step."""
         told = time.monotonic()
 
@@ -469,7 +471,7 @@ class Carrier:
         operation: str,
         arguments: tuple[object, ...],
         moved: Moved,
-        change: Change,
+        change: ClientChange,
     ) -> tuple[Outcome, Callable[[bool], None]]:
         """Let the source make a change; return how it has ended, and what tells the client so."""
         source, storage = self._source, self._storage
@@ -491,9 +493,9 @@ class Carrier:
     def _stored(self, ticket: int, key: str, value: Memory, etag: str, keep: bool) -> None:
         may_be_kept = self._storage.stored(ticket, True, etag, keep)
         if may_be_kept and self._tier is not None:
-            self._tier.keep(key, None, Found(value, etag, value.nbytes))
+            self._tier.keep(key, None, FoundValue(value, etag, value.nbytes))
 
-    def _check_wanted(self, ticket: int, change: Change) -> None:
+    def _check_wanted(self, ticket: int, change: ClientChange) -> None:
         if not self._storage.moved(ticket):
             raise AbandonedError("nobody waits for it any more")
         if not change.may_go_on():

@@ -13,11 +13,11 @@ import struct
 from ucxstore.base.errors import ProtocolError
 from ucxstore.base.foreign import Fields
 from ucxstore.base.native import core
-from ucxstore.protocol.handshake import ClientHandshake, Received, Send, Steps
+from ucxstore.protocol.handshake import ClientHandshake, ReceivedBytes, Send, Steps
 from ucxstore.protocol.session_keys import SessionKeys
 from ucxstore.protocol.sockets import tune
-from ucxstore.server.peers.card import Card
 from ucxstore.server.peers.messages import Message, decode, encode
+from ucxstore.server.peers.presence import Presence
 from ucxstore.server.source_thread.presence import this_process
 
 _LENGTH = struct.Struct("<I")
@@ -55,28 +55,28 @@ class Link:
         return Link(*await asyncio.open_connection(sock=sock), keys)
 
     @staticmethod
-    async def dial(card: Card, secret: bytes, *, encrypt: bool = False) -> "Link":
-        """Connect to the server of a card, at the first of its addresses that does.
+    async def dial(presence: Presence, secret: bytes, *, encrypt: bool = False) -> "Link":
+        """Connect to the server of a presence, at the first of its addresses that does.
 
         Raises
         ------
         OSError, UcxStoreError
             If none does, or the server there refuses it. `UcxStoreError` of the last one.
         """
-        hosts = list(card.addresses)
-        if card.process[0] == this_process()[0] and card.process[0]:
+        hosts = list(presence.addresses)
+        if presence.process[0] == this_process()[0] and presence.process[0]:
             hosts.append("127.0.0.1")  # a server of this host that listens everywhere
         problem: Exception = ConnectionError("it has no address")
         for host in hosts:
             try:
-                reader, writer = await asyncio.open_connection(host, card.port)
+                reader, writer = await asyncio.open_connection(host, presence.port)
             except OSError as error:
                 problem = error
                 continue
             try:
                 tune(writer.get_extra_info("socket"))
                 wanted = True if encrypt else None
-                handshake = ClientHandshake(secret, f"{host}:{card.port}", wanted)
+                handshake = ClientHandshake(secret, f"{host}:{presence.port}", wanted)
                 await _run(handshake.greet(), reader, writer)
                 keys = None
                 if handshake.encrypts:
@@ -133,7 +133,7 @@ async def _run[T](steps: Steps[T], reader: asyncio.StreamReader, writer: asyncio
     try:
         request = next(steps)
         while True:
-            received = Received()
+            received = ReceivedBytes()
             if isinstance(request, Send):
                 writer.write(request.data)
                 await writer.drain()
@@ -145,10 +145,10 @@ async def _run[T](steps: Steps[T], reader: asyncio.StreamReader, writer: asyncio
         return result
 
 
-async def _receive(reader: asyncio.StreamReader, size: int) -> Received:
+async def _receive(reader: asyncio.StreamReader, size: int) -> ReceivedBytes:
     try:
-        return Received(await reader.readexactly(size))
+        return ReceivedBytes(await reader.readexactly(size))
     except asyncio.IncompleteReadError as error:
-        return Received(error.partial, "closed the connection")
+        return ReceivedBytes(error.partial, "closed the connection")
     except ConnectionError:
-        return Received(b"", "reset the connection")
+        return ReceivedBytes(b"", "reset the connection")

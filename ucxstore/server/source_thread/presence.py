@@ -15,24 +15,24 @@ import numpy as np
 from ucxstore.base.errors import ProtocolError
 from ucxstore.base.foreign import Fields
 from ucxstore.base.keys import RESERVED_FOLDER
-from ucxstore.server.peers.card import Card
 from ucxstore.server.peers.events import (
     Answer,
     Fence,
     Fenced,
-    Found,
+    FoundPresence,
     IsOver,
     ListAll,
-    Listing,
-    ReadCard,
+    PeerListing,
     ReadNote,
-    RemoveCard,
+    ReadPresence,
     RemoveNotes,
+    RemovePresence,
     What,
-    WriteCard,
     WriteNote,
+    WritePresence,
 )
 from ucxstore.server.peers.names import Names
+from ucxstore.server.peers.presence import Presence
 from ucxstore.server.sources.source import Source
 
 FOLDER = f"{RESERVED_FOLDER}servers/"
@@ -63,17 +63,17 @@ class Presences:
     async def perform(self, what: What) -> Answer:
         """Carry out a request, and return its answer."""
         match what:
-            case WriteCard(card):
-                await self._write(f"{FOLDER}{card.name}", card.encode())
+            case WritePresence(presence):
+                await self._write(f"{FOLDER}{presence.name}", presence.encode())
             case ListAll():
                 return await self._list()
-            case ReadCard(name):
-                return await self._read_card(name)
-            case IsOver(card):
-                return has_ended(card.process)
+            case ReadPresence(name):
+                return await self._read_presence(name)
+            case IsOver(presence):
+                return has_ended(presence.process)
             case Fence(name):
                 await self._write(f"{FOLDER}{name}", _FENCED)
-            case RemoveCard(name):
+            case RemovePresence(name):
                 await self._source.remove([f"{FOLDER}{name}"])
             case WriteNote(note, names):
                 fields = {"keys": sorted(names.keys), "prefixes": sorted(names.prefixes)}
@@ -87,21 +87,23 @@ class Presences:
                     await self._source.remove(paths)
         return None
 
-    async def _list(self) -> Listing:
+    async def _list(self) -> PeerListing:
         found = await self._source.list_reserved()
-        return Listing(
+        return PeerListing(
             *(
                 frozenset(one.removeprefix(folder) for one in found if one.startswith(folder))
                 for folder in (FOLDER, NOTES)
             )
         )
 
-    async def _read_card(self, name: str) -> Found | Fenced | None:
+    async def _read_presence(self, name: str) -> FoundPresence | Fenced | None:
         data = await self._read(f"{FOLDER}{name}")
         if data is None:
             return None
-        card = Card.parse(data)
-        return Fenced() if card is None else Found(card, has_ended(card.process))
+        presence = Presence.parse(data)
+        return (
+            Fenced() if presence is None else FoundPresence(presence, has_ended(presence.process))
+        )
 
     async def _read_note(self, note: str) -> Names | None:
         data = await self._read(f"{NOTES}{note}")

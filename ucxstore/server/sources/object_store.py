@@ -37,11 +37,11 @@ from ucxstore.server.sources.conditional_puts import (
 from ucxstore.server.sources.doubts import Doubts
 from ucxstore.server.sources.source import (
     ChangedError,
-    Found,
+    FoundValue,
     Head,
+    ListedPage,
     Memory,
     Moved,
-    Page,
     Part,
     Smallest,
     UnchangedError,
@@ -133,7 +133,7 @@ class ObjectSource:
         self._ordered = isinstance(store, _ORDERED)
         self._may_be_missing = isinstance(store, _CONTAINERS)
 
-    async def get(self, key: str, part: Part | None, known: str = "") -> Found | None:
+    async def get(self, key: str, part: Part | None, known: str = "") -> FoundValue | None:
         options: GetOptions = {"if_none_match": known} if known else {}
         if part is not None:
             options["range"] = part.begin, part.end
@@ -157,7 +157,7 @@ class ObjectSource:
         self._may_be_missing = False
         if self._puts is not None:
             self._puts.saw(key, result.meta)
-        return Found(buffer, result.meta["e_tag"] or "", result.meta["size"])
+        return FoundValue(buffer, result.meta["e_tag"] or "", result.meta["size"])
 
     async def put(
         self, key: str, value: Memory, *, if_absent: bool, wanted: Callable[[], None] = unheard
@@ -249,7 +249,7 @@ class ObjectSource:
 
     async def list_page(
         self, prefix: str, *, delimited: bool, cursor: str, room: int, moved: Moved = unheard
-    ) -> Page:
+    ) -> ListedPage:
         if delimited:
             found = await obstore.list_with_delimiter_async(self._store, parent_of(prefix) or None)
             paths = [*found["common_prefixes"], *(entry["path"] for entry in found["objects"])]

@@ -17,7 +17,7 @@ type Memory = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundValue:
     """A value, or a part of it.
 
     `etag` is "" if the source has no entity tags. `size` is that of the whole value; it may be that
@@ -32,7 +32,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ListedPage:
     """A part of a listing. The next one begins at `cursor`; "" after the last one."""
 
     names: list[str]
@@ -104,7 +104,7 @@ class Source(Protocol):
     has_parts: bool
     doubts: "Doubts"
 
-    async def get(self, key: str, part: Part | None, known: str = "") -> Found | None:
+    async def get(self, key: str, part: Part | None, known: str = "") -> FoundValue | None:
         """Fetch a value, or a part of it; ``None`` if it is missing.
 
         With `known`, an entity tag, the value is fetched only if it has another tag. `known` and
@@ -148,7 +148,7 @@ class Source(Protocol):
 
     async def list_page(
         self, prefix: str, *, delimited: bool, cursor: str, room: int, moved: Moved = unheard
-    ) -> Page:
+    ) -> ListedPage:
         """List keys that begin with `prefix`; with `delimited`, the names directly under it.
 
         The page begins at `cursor`, which an earlier page has returned. It has at most `room` bytes
@@ -183,7 +183,7 @@ def room_of(name: str) -> int:
     return len(name.encode()) + 2
 
 
-def paged(names: Iterable[str], cursor: str, room: int) -> Page:
+def paged(names: Iterable[str], cursor: str, room: int) -> ListedPage:
     """Cut a page of at most `room` bytes out of sorted `names`, beginning at `cursor`."""
     page: list[str] = []
     for name in names:
@@ -191,9 +191,9 @@ def paged(names: Iterable[str], cursor: str, room: int) -> Page:
             continue
         room -= room_of(name)
         if page and room < 0:
-            return Page(page, name)
+            return ListedPage(page, name)
         page.append(name)
-    return Page(page, "")
+    return ListedPage(page, "")
 
 
 class Smallest:
@@ -221,7 +221,7 @@ class Smallest:
             if self._taken > 4 * self._room and len(self._names) > 4:
                 self._drop_larger()
 
-    def page(self) -> Page:
+    def page(self) -> ListedPage:
         """Return the page."""
         self._names.sort()
         return paged(self._names, self._cursor, self._room)

@@ -9,11 +9,11 @@ from ucxstore.base.native import core
 from ucxstore.server.sources.cache_dir import CacheDirectory
 from ucxstore.server.sources.source import (
     ChangedError,
-    Found,
+    FoundValue,
     Head,
+    ListedPage,
     Memory,
     Moved,
-    Page,
     Part,
     Source,
     UnchangedError,
@@ -91,7 +91,7 @@ class TieredSource:
         self._writers.shutdown(cancel_futures=True)
         self._directory.close()
 
-    async def get(self, key: str, part: Part | None, known: str = "") -> Found | None:
+    async def get(self, key: str, part: Part | None, known: str = "") -> FoundValue | None:
         # Before, too: what a server has read before it joined may be older than what it has missed.
         believed = self._believed and self.believes(key)
         kept = await self._read(key, part)
@@ -141,7 +141,7 @@ class TieredSource:
 
     async def list_page(
         self, prefix: str, *, delimited: bool, cursor: str, room: int, moved: Moved = unheard
-    ) -> Page:
+    ) -> ListedPage:
         return await self.source.list_page(
             prefix, delimited=delimited, cursor=cursor, room=room, moved=moved
         )
@@ -155,7 +155,7 @@ class TieredSource:
     def explain(self, error: BaseException) -> str:
         return self.source.explain(error)
 
-    async def _read(self, key: str, part: Part | None) -> Found | None:
+    async def _read(self, key: str, part: Part | None) -> FoundValue | None:
         loop = asyncio.get_running_loop()
         if part is None or not part.if_match:
             file = self._disk.find(key)
@@ -176,9 +176,9 @@ class TieredSource:
             return None
         if part is not None and not part.if_match and value.nbytes > part.end:
             return None  # the value is larger than the requested part
-        return Found(value, file.etag, value.nbytes, kept=True)
+        return FoundValue(value, file.etag, value.nbytes, kept=True)
 
-    def keep(self, key: str, part: Part | None, found: Found) -> None:
+    def keep(self, key: str, part: Part | None, found: FoundValue) -> None:
         """Start to write a value or a part of it to disk, and return at once.
 
         The caller must know that the key was not changed while the value was fetched.

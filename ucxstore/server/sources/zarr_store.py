@@ -13,11 +13,11 @@ from ucxstore.base.zarr_compat import cpu
 from ucxstore.server.options.server_options import DEFAULT_SOURCE_TIMEOUT
 from ucxstore.server.sources.doubts import Doubts
 from ucxstore.server.sources.source import (
-    Found,
+    FoundValue,
     Head,
+    ListedPage,
     Memory,
     Moved,
-    Page,
     Part,
     Smallest,
     UnknownEndError,
@@ -52,11 +52,11 @@ class ZarrSource:
         # By key, for as long as somebody holds or waits for it.
         self._making: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def get(self, key: str, part: Part | None, known: str = "") -> Found | None:
+    async def get(self, key: str, part: Part | None, known: str = "") -> FoundValue | None:
         if part is not None or known:
             raise NotImplementedError("zarr stores have no parts and no entity tags")
         value = await self._store.get(key, cpu.buffer_prototype)
-        return None if value is None else Found(value.as_numpy_array(), "", len(value))
+        return None if value is None else FoundValue(value.as_numpy_array(), "", len(value))
 
     async def head(self, key: str) -> Head | None:
         try:
@@ -125,7 +125,7 @@ class ZarrSource:
 
     async def list_page(
         self, prefix: str, *, delimited: bool, cursor: str, room: int, moved: Moved = unheard
-    ) -> Page:
+    ) -> ListedPage:
         if delimited:
             found = [name async for name in self._store.list_dir(parent_of(prefix))]
             return paged(sorted({name.rstrip("/") for name in found}), cursor, room)

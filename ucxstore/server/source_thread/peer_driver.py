@@ -1,4 +1,4 @@
-"""`Membership`: carry out what the machine of a member says.
+"""`PeerDriver`: carry out what the machine of a member says.
 
 It has the links, the requests about presences and the clock. It decides nothing.
 """
@@ -18,7 +18,6 @@ from ucxstore.base.errors import UcxStoreError
 from ucxstore.base.native import core
 from ucxstore.protocol.session_keys import SessionKeys
 from ucxstore.server.peers import times
-from ucxstore.server.peers.card import Card
 from ucxstore.server.peers.events import (
     Accepted,
     Action,
@@ -26,6 +25,7 @@ from ucxstore.server.peers.events import (
     Answered,
     Asked,
     AskFor,
+    AskSource,
     Believe,
     Broke,
     Carry,
@@ -42,13 +42,12 @@ from ucxstore.server.peers.events import (
     Heard,
     Leave,
     NotDialled,
+    Notice,
     Outcome,
-    ReadCard,
+    ReadPresence,
     Received,
     Refused,
     Reply,
-    Report,
-    Request,
     Tell,
     Tick,
     Trust,
@@ -56,9 +55,10 @@ from ucxstore.server.peers.events import (
     Unknown,
     What,
 )
-from ucxstore.server.peers.machine import Member
+from ucxstore.server.peers.machine import PeerMachine
 from ucxstore.server.peers.messages import Message, merged
 from ucxstore.server.peers.names import Names
+from ucxstore.server.peers.presence import Presence
 from ucxstore.server.peers.state import State
 from ucxstore.server.source_thread.caches import Caches
 from ucxstore.server.source_thread.links import Link
@@ -99,19 +99,19 @@ class Contact:
     encrypt: bool = False
 
 
-class Change:
+class ClientChange:
     """A change that a client has asked for.
 
     Parameters
     ----------
-    members : Membership
+    members : PeerDriver
     number : int
     reply : callable
         Takes how it has ended, and whether the cache may keep what was written.
     """
 
     def __init__(
-        self, members: "Membership", number: int, reply: Callable[[Outcome, bool], None]
+        self, members: "PeerDriver", number: int, reply: Callable[[Outcome, bool], None]
     ) -> None:
         self.reply = reply
         self._members = members
@@ -169,7 +169,7 @@ class Change:
             self._turn.set_result(True)
 
 
-class Membership:
+class PeerDriver:
     """A server among those that write to the same source. In the carrier's event loop.
 
     Parameters
@@ -190,7 +190,7 @@ class Membership:
 
     Attributes
     ----------
-    machine : Member
+    machine : PeerMachine
         What decides.
     """
 
@@ -210,7 +210,7 @@ class Membership:
         self._refuses = refuses
         self._caches = Caches(storage, disk)
         self._patience = patience
-        self.machine = Member(
+        self.machine = PeerMachine(
             State(
                 secrets.token_hex(16),
                 shared=shared,
@@ -229,7 +229,7 @@ class Membership:
         self._failed = ""  # why no machine decides any more
         self._tasks = Tasks()
         self._numbers = itertools.count(1)
-        self._changes: dict[int, Change] = {}
+        self._changes: dict[int, ClientChange] = {}
         self._links: dict[int, Link] = {}
         self._outbox: dict[int, list[Message]] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -297,10 +297,12 @@ class Membership:
         for link in self._links.values():
             link.close()
 
-    def change(self, names: Names, value: object, reply: Callable[[Outcome, bool], None]) -> Change:
+    def change(
+        self, names: Names, value: object, reply: Callable[[Outcome, bool], None]
+    ) -> ClientChange:
         """Ask for a change. `reply` is called once, maybe at once; then all is over."""
         number = next(self._numbers)
-        change = Change(self, number, reply)
+        change = ClientChange(self, number, reply)
         if self._failed:
             change.over(Refused(self._failed), keep=False)
         else:
@@ -375,17 +377,17 @@ class Membership:
                 self._changes[number].go()
             case Reply(number, outcome, keep):
                 self._changes.pop(number).over(self._explained(outcome), keep=keep)
-            case Request(number, what):
+            case AskSource(number, what):
                 self._tasks.start(self._perform(number, what))
             case Believe(until):
                 self._caches.believe_until(until)
             case ForgetAll():
                 self._caches.forget_all()
-            case Dial(number, card):
-                self._tasks.start(self._dial(number, card))
+            case Dial(number, presence):
+                self._tasks.start(self._dial(number, presence))
             case HangUp(link):
                 self._hang_up(link)
-            case Report():
+            case Notice():
                 self._report(action)
 
     def _explained(self, outcome: Outcome) -> Outcome:
@@ -395,7 +397,7 @@ class Membership:
 
     async def _perform(self, number: int, what: What) -> None:
         answer: Answer
-        is_look = isinstance(what, ReadCard)
+        is_look = isinstance(what, ReadPresence)
         seconds = times.LEASE_SECONDS if is_look else max(self._patience, times.LEASE_SECONDS)
         try:
             async with asyncio.timeout(seconds):
@@ -409,9 +411,9 @@ class Membership:
             )
         self.feed(Answered(number, answer))
 
-    def _report(self, report: Report) -> None:
-        card = report.card
-        where = None if card is None else f"{''.join(card.addresses[:1])}:{card.port}"
+    def _report(self, report: Notice) -> None:
+        presence = report.presence
+        where = None if presence is None else f"{''.join(presence.addresses[:1])}:{presence.port}"
         match report.event:
             case "joined":
                 self._tried.set()
@@ -471,12 +473,12 @@ class Membership:
             for message in merged(messages):
                 link.send(message)
 
-    async def _dial(self, number: int, card: Card) -> None:
+    async def _dial(self, number: int, presence: Presence) -> None:
         contact = self._contact
         assert contact is not None
         try:
             async with asyncio.timeout(times.DIAL_SECONDS):
-                link = await Link.dial(card, contact.secret, encrypt=contact.encrypt)
+                link = await Link.dial(presence, contact.secret, encrypt=contact.encrypt)
         except _UNREACHED as error:
             self.feed(NotDialled(number, str(error) or type(error).__name__))
             return

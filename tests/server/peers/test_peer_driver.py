@@ -10,7 +10,7 @@ import pytest
 
 from ucxstore.server.peers.events import Event, Outcome, Refused, TurnCame, Unknown
 from ucxstore.server.peers.names import Names
-from ucxstore.server.source_thread.membership import Change, Contact, Membership
+from ucxstore.server.source_thread.peer_driver import ClientChange, Contact, PeerDriver
 
 
 class Source:
@@ -60,8 +60,8 @@ class Run:
 
     def __init__(self) -> None:
         self.storage = Storage()
-        kind: Any = Membership
-        self.members: Membership = kind(
+        kind: Any = PeerDriver
+        self.members: PeerDriver = kind(
             Source(), self.storage, shared=True, asks=False, patience=5.0
         )
         self.told: list[Outcome] = []
@@ -73,7 +73,7 @@ class Run:
             while self.members.machine.state.phase != "member":
                 await asyncio.sleep(0.01)
 
-    def ask(self, key: str) -> Change:
+    def ask(self, key: str) -> ClientChange:
         def reply(outcome: Outcome, keep: bool) -> None:
             assert not keep
             self.told.append(outcome)

@@ -1,4 +1,4 @@
-"""`Card`: what a server of a source tells the others of itself."""
+"""`Presence`: what a server of a source tells the others of itself."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -6,12 +6,12 @@ from dataclasses import asdict, dataclass
 from ucxstore.base.errors import ProtocolError
 from ucxstore.base.foreign import Fields
 
-_MAX_CARD_BYTES = 64 * 1024
+_MAX_PRESENCE_BYTES = 64 * 1024
 _MAX_PORT = 65_535
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Card:
+class Presence:
     """What a server tells others of itself, in its presence and as a link begins.
 
     Parameters
@@ -46,14 +46,14 @@ class Card:
         return json.dumps(asdict(self)).encode()
 
     @staticmethod
-    def parse(data: bytes) -> "Card | None":
+    def parse(data: bytes) -> "Presence | None":
         """Read what `encode` has written; ``None`` for anything else, such as "fenced"."""
         try:
-            fields = Fields.read(data, "a presence", _MAX_CARD_BYTES)
+            fields = Fields.read(data, "a presence", _MAX_PRESENCE_BYTES)
             port = fields.integer("port")
             match fields.plain_list("process", 4):
                 case [str(host), str(namespace), int(number), int(start)] if port <= _MAX_PORT:
-                    return Card(
+                    return Presence(
                         server=fields.text("server"),
                         epoch=fields.integer("epoch"),
                         asks=fields.flag("asks"),
