@@ -1,4 +1,4 @@
-"""The rules of docs/architecture.md on packages: which may import which.
+"""The rules of docs/architecture.md on packages, and on the sizes and names of what is in them.
 
 Each function returns what breaks a rule as lines of text, and takes the folder that it looks at, so
 that a test can see it fail on a tree with a planted mistake.
@@ -36,6 +36,23 @@ FORBIDDEN = {
 # Modules of a folder, or units of C++, at the most: one that needs more has two ideas.
 MOST_MODULES = 20
 
+# Lines of a file, and of a function without its docstring; parameters of a function without `self`.
+# clang-tidy has the last two for the native core.
+MOST_LINES = 700
+MOST_FUNCTION_LINES = 70
+MOST_PARAMETERS = 7
+
+# With more parameters: options by keyword, as users give them, and what obspec's protocols have.
+WIDE = {
+    "base/options.py:of",
+    "obspec/store.py:put",
+    "obspec/store.py:put_async",
+    "server/options/described.py:option",
+    "stores/store.py:__init__",
+}
+# Longer, or wider, until it is parted.
+TO_BE_PARTED = {"server/accepting/acceptor.py", "server/accepting/acceptor.py:__init__"}
+
 # Only zarr_compat imports these: zarr may change them in any release.
 PRIVATE_ZARR = re.compile(r"zarr\.(core|codecs\._\w+)(\.|$)")
 
@@ -62,6 +79,13 @@ NATIVE_FORBIDDEN = {
     "sessions": {"ucx", "local"},
 }
 
+# A class of a namespace, as clang-format writes it: not one that is only declared.
+NATIVE_CLASS = re.compile(
+    r"^(?:class|struct|union|enum(?: class)?) (?:\[\[\w+\]\] |[A-Z]+(?:\([^)]*\))? )?(\w+)"
+    r"(?: final)?(?: : [^;{]*)? \{",
+    re.MULTILINE,
+)
+
 type Import = tuple[Path, int, str]
 
 
@@ -87,8 +111,13 @@ def imports(package: Path) -> Iterator[Import]:
 
 
 @cache
+def _tree(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
+@cache
 def _import_nodes(text: str) -> list[ast.stmt]:
-    nodes = ast.walk(ast.parse(text))
+    nodes = ast.walk(_tree(text))
     return [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
 
 
@@ -179,6 +208,84 @@ def crowded(root: Path) -> list[str]:
         for folder, count in sorted(counts.items())
         if count > MOST_MODULES
     ]
+
+
+def long_files(root: Path) -> list[str]:
+    """Return the files of the package and of the native core that have too many lines."""
+    files = [*(root / "ucxstore").rglob("*.py"), *(root / "native").rglob("*.[ch]pp")]
+    found = []
+    for file in sorted(files):
+        name = file.relative_to(root).as_posix()
+        count = file.read_text().count("\n")
+        if count > MOST_LINES and name.removeprefix("ucxstore/") not in TO_BE_PARTED:
+            found.append(f"{name}: {count} lines")
+    return found
+
+
+def large_functions(package: Path) -> list[str]:
+    """Return the functions that have too many lines or parameters."""
+    found = []
+    for file in sorted(package.rglob("*.py")):
+        inside = file.relative_to(package).as_posix()
+        for node in ast.walk(_tree(file.read_text())):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            name = f"{inside}:{node.name}"
+            lines, parameters = _lines_of(node), _parameters_of(node)
+            if lines > MOST_FUNCTION_LINES:
+                found.append(f"{name}: {lines} lines")
+            if parameters > MOST_PARAMETERS and name not in WIDE | TO_BE_PARTED:
+                found.append(f"{name}: {parameters} parameters")
+    return found
+
+
+type Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def _lines_of(node: Function) -> int:
+    lines = _height_of(node)
+    return lines if ast.get_docstring(node) is None else lines - _height_of(node.body[0])
+
+
+def _height_of(node: ast.stmt) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def _parameters_of(node: Function) -> int:
+    given = node.args
+    names = [one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+    return len([name for name in names if name not in ("self", "cls")])
+
+
+def repeated_classes(root: Path) -> list[str]:
+    """Return the names that several classes have, in Python or in C++.
+
+    Not looked at are classes within others, whose full name has the other's.
+    """
+    python, native = Counter[str](), Counter[str]()
+    for file in (root / "ucxstore").rglob("*.py"):
+        python.update(one.name for one in _tree(file.read_text()).body if type(one) is ast.ClassDef)
+    for file in (root / "native").rglob("*.[ch]pp"):
+        native.update(set(NATIVE_CLASS.findall(file.read_text())))
+    return [
+        f"{name}: {count} classes in {language}"
+        for language, counts in (("Python", python), ("C++", native))
+        for name, count in sorted(counts.items())
+        if count > 1
+    ]
+
+
+def unused_words(root: Path) -> list[str]:
+    """Return the terms of the glossary that have a word which the code does not have."""
+    files = [*(root / "ucxstore").rglob("*.py"), *(root / "native").rglob("*.[ch]pp")]
+    there: set[str] = set()
+    for file in files:
+        # CamelCase and snake_case are several words.
+        words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+|\d+", file.read_text())
+        there.update(word.lower() for word in words)
+    rows = re.findall(r"^\| ([^|]+?) \|", (root / "docs/glossary.md").read_text(), re.MULTILINE)
+    terms = [term for row in rows if row != "word" for term in row.split(", ")]
+    return [term for term in terms if not set(term.lower().strip("`").split()) <= there]
 
 
 def unplaced(package: Path) -> list[str]:

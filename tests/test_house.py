@@ -1,4 +1,4 @@
-"""The packages are those of docs/architecture.md, and import only downward."""
+"""The packages are those of docs/architecture.md, import only downward, and stay small."""
 
 import shutil
 from pathlib import Path
@@ -47,6 +47,22 @@ def test_the_imports_described_are_the_imports_there() -> None:
     assert house.undescribed_imports(ROOT) == []
 
 
+def test_no_file_is_long() -> None:
+    assert house.long_files(ROOT) == []
+
+
+def test_no_function_is_large() -> None:
+    assert house.large_functions(PACKAGE) == []
+
+
+def test_no_two_classes_share_a_name() -> None:
+    assert house.repeated_classes(ROOT) == []
+
+
+def test_the_code_has_the_words_of_the_glossary() -> None:
+    assert house.unused_words(ROOT) == []
+
+
 # ---- that the rules see what breaks them ----
 
 
@@ -58,6 +74,7 @@ def copy(tmp_path: Path) -> Path:
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
     (tmp_path / "docs").mkdir()
     page = shutil.copy(ROOT / "docs/architecture.md", tmp_path / "docs")
+    shutil.copy(ROOT / "docs/glossary.md", tmp_path / "docs")
     for name in house.described_packages(Path(page)):  # the others, of which the names are enough
         if name.endswith("/"):
             (tmp_path / name).mkdir(parents=True, exist_ok=True)
@@ -165,6 +182,51 @@ def test_a_crowded_folder_is_found(folder: str, endings: list[str], copy: Path) 
             (copy / folder / f"more{number}.{ending}").touch()
     count = len(there) + house.MOST_MODULES
     assert house.crowded(copy) == [f"{folder}: {count} modules"]
+
+
+@pytest.mark.parametrize("file", ["ucxstore/base/keys.py", "native/memory/region.hpp"])
+def test_a_long_file_is_found(file: str, copy: Path) -> None:
+    count = plant(copy / file, "\n" * house.MOST_LINES) + house.MOST_LINES
+    assert house.long_files(copy) == [f"{file}: {count} lines"]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("def f():\n" + "    pass\n" * 70, "f: 71 lines"),
+        ("async def f():\n" + "    pass\n" * 70, "f: 71 lines"),
+        ("def f(a, b, /, c, d, *, e, f, g, h): pass", "f: 8 parameters"),
+        ("class C:\n    def f(self, a, b, c, d, e, f, g, h): pass", "f: 8 parameters"),
+    ],
+)
+def test_a_large_function_is_found(text: str, found: str, copy: Path) -> None:
+    plant(copy / "ucxstore/base/keys.py", text)
+    assert house.large_functions(copy / "ucxstore") == [f"base/keys.py:{found}"]
+
+
+def test_a_docstring_makes_no_function_large(copy: Path) -> None:
+    text = 'def f(a, b, c, d, e, f, g):\n    """Do.\n' + "\n" * 70 + '    """\n' + "    pass\n" * 60
+    plant(copy / "ucxstore/base/keys.py", text)
+    assert house.large_functions(copy / "ucxstore") == []
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "found"),
+    [
+        ("ucxstore/base/keys.py", "class Server:\n    pass", "Server: 2 classes in Python"),
+        ("native/memory/copier.hpp", "struct Region {\n};", "Region: 2 classes in C++"),
+        ("native/memory/copier.hpp", "enum class Region : int {\n};", "Region: 2 classes in C++"),
+        ("native/memory/copier.hpp", "class Region;", ""),
+    ],
+)
+def test_two_classes_of_one_name_are_found(file: str, text: str, found: str, copy: Path) -> None:
+    plant(copy / file, text)
+    assert house.repeated_classes(copy) == ([found] if found else [])
+
+
+def test_a_word_that_the_code_lacks_is_found(copy: Path) -> None:
+    plant(copy / "docs/glossary.md", "| value, flummox | nothing |\n| idle flummox | nothing |")
+    assert house.unused_words(copy) == ["flummox", "idle flummox"]
 
 
 @pytest.mark.parametrize(
