@@ -45,6 +45,7 @@ MOST_PARAMETERS = 7
 # With more parameters: options by keyword, as users give them, and what obspec's protocols have.
 WIDE = {
     "base/options.py:of",
+    "drawing/chart.py:draw",
     "obspec/store.py:put",
     "obspec/store.py:put_async",
     "server/options/described.py:option",

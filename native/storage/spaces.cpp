@@ -62,7 +62,7 @@ void Spaces::begin(const std::string& name, std::uint64_t quota, Timeout timeout
     auto values = std::make_shared<MemoryStorage>(
         std::make_shared<Quota>(quota, called(name), room_), false, make_shelf(quota));
     if (!thread_.joinable()) {
-        thread_ = start_quiet_thread("ucxstore-scratch", [this] { run(); });
+        thread_ = start_quiet_thread("ucxstore-spaces", [this] { run(); });
     }
     Space space{std::move(values), timeout, now, now + timeout, std::move(owner)};
     if (!spaces_.try_emplace(name, std::move(space)).second) {

@@ -103,7 +103,7 @@ Sweep::~Sweep() {
 }
 
 void Sweep::start() noexcept try {
-    state_->thread = start_quiet_thread("ucx sweep", [state = state_.get()] { state->run(); });
+    state_->thread = start_quiet_thread("ucxstore-sweep", [state = state_.get()] { state->run(); });
 } catch (const std::exception&) {
 }
 

@@ -47,7 +47,7 @@ class Agreement:
 
     def greet(self) -> None:
         """Learn from all servers that can be reached what they are and keep now."""
-        with ThreadPoolExecutor(len(self._connectors)) as threads:
+        with ThreadPoolExecutor(len(self._connectors), "ucxstore-greet") as threads:
             answers = list(threads.map(self._greet, self._connectors))
         self.welcomes, self.problems = {}, {}
         for server, answer in zip(self._connectors, answers, strict=True):

@@ -161,7 +161,7 @@ class Member:
             thread = self._retrying = threading.Thread(
                 target=self._try_again,
                 args=(timeout, then),
-                name=f"ucxstore-{self.server}",
+                name=f"ucxstore-retry-{self.server}",
                 daemon=True,
             )
             thread.start()

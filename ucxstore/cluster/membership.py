@@ -130,7 +130,7 @@ class Membership:
         needs_all = not self._settled or len(away) == len(self.members)
         tried = away if needs_all else untried
         if tried:
-            with ThreadPoolExecutor(len(tried)) as threads:
+            with ThreadPoolExecutor(len(tried), "ucxstore-connect") as threads:
                 list(threads.map(lambda member: member.connect(timeout), tried))
 
     def _may_come(self, welcomes: Mapping[HostPort, Welcome]) -> bool:

@@ -536,7 +536,9 @@ class _Threads:
             self._carrier is not None and self._carrier.is_current_thread
         ):
             # The garbage collector called this. A thread cannot wait for its own end.
-            threading.Thread(target=self.close, args=(timeout,), daemon=True).start()
+            threading.Thread(
+                target=self.close, args=(timeout,), name="ucxstore-end", daemon=True
+            ).start()
             return
         with self._lock:
             if self._last_stats is None:
