@@ -35,7 +35,7 @@ _FIGURES = {
     ),
     "of it grown": "the part of the total that was allocated by realloc, which may copy the block",
     "resident set": "how much the process grew beyond the array, as counted by the kernel",
-    "best": ("the least that is possible; the reason is in the table under each chart"),
+    "best": "the least that is possible; the reason is in the table under each chart",
 }
 _UNSEEN = (
     "The figures do not include what the kernel copies between a process and its sockets or the "

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from profiles.report.cases import Cases, Column, Row
 from profiles.result import CaseResult
-from ucxstore.copies.figures import READ_NOTE, READ_TITLE, figure, weight
-from ucxstore.drawing.chart import Bar, Bars, draw
+from ucxstore.copies.figures import READ_NOTE, READ_TITLE, figure, read_bars, weight
+from ucxstore.drawing.chart import draw
 
 _RAW, _ZSTD = (Column("read", codec, "one") for codec in ("raw", "zstd"))
 
@@ -105,17 +105,7 @@ def _join(names: Sequence[str]) -> str:
 def story(cases: Iterable[CaseResult], *, image: bool = False) -> str:
     """Draw the chart; "" if no store has both reads."""
     stores = choose(Cases(cases))
-    rows = [
-        Bars(
-            told.label,
-            [
-                Bar(told.raw, f"{figure(told.raw)} raw"),
-                Bar(told.zstd, f"{figure(told.zstd)} zstd"),
-            ],
-            told.row.is_ours,
-        )
-        for told in stores
-    ]
+    rows = [read_bars(told.label, told.raw, told.zstd, own=told.row.is_ours) for told in stores]
     if not rows:
         return ""
     note = READ_NOTE if image else ""

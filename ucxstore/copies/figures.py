@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from ucxstore.base.showing import size_text
 from ucxstore.copies.result import Counts, Culprit
+from ucxstore.drawing.chart import Bar, Bars
 from ucxstore.drawing.templates import clean
 
 # What the charts of reads show, and how to read them.
@@ -28,6 +29,14 @@ def figure(value: float) -> str:
 def pair(peak: float, total: float) -> str:
     """Format the two figures of a case: the peak and the total."""
     return f"{figure(peak)} / {figure(total)}"
+
+
+def read_bars(store: str, raw: float, zstd: float, *, own: bool) -> Bars:
+    """Return the row of a store in a chart of reads: its figures for a raw and a zstd array."""
+    bars = [
+        Bar(value, f"{figure(value)} {codec}") for codec, value in (("raw", raw), ("zstd", zstd))
+    ]
+    return Bars(store, bars, own)
 
 
 def weight(counts: Counts) -> float:

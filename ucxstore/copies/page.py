@@ -5,18 +5,18 @@ from collections.abc import Sequence
 from ucxstore.copies.figures import (
     READ_NOTE,
     READ_TITLE,
-    figure,
     fixed_memory,
     name_culprits,
     pair,
+    read_bars,
     weight,
 )
 from ucxstore.copies.quick import Result
-from ucxstore.drawing.chart import Bar, Bars, draw
+from ucxstore.drawing.chart import draw
 from ucxstore.drawing.page import Section, paragraph, write_page
 from ucxstore.drawing.tables import Cell, Table
 
-_SHOWN = (("raw", "one"), ("zstd", "one"))  # codec and layout of the chart's reads
+_CODECS = ("raw", "zstd")  # of the chart's reads
 _WHAT = (
     f"{READ_NOTE} The array is one chunk of random numbers. Each bar is the larger of two figures, "
     "the peak and the total."
@@ -45,18 +45,15 @@ def render_page(results: Sequence[Result], *, left: int = 0, note: str = "") -> 
 
 
 def _chart(results: Sequence[Result]) -> list[str]:
-    found: dict[tuple[str, str], dict[tuple[str, str], float]] = {}
+    found: dict[tuple[str, str], dict[str, float]] = {}
     for one in results:
-        kind = (one.workload.codec, one.workload.layout)
-        if one.workload.direction == "read" and kind in _SHOWN and one.counts is not None:
-            found.setdefault((one.row.name, one.row.pipeline), {})[kind] = weight(one.counts)
-    whole = [(row, values) for row, values in found.items() if len(values) == len(_SHOWN)]
+        load = one.workload
+        is_shown = (load.direction, load.layout) == ("read", "one") and load.codec in _CODECS
+        if is_shown and one.counts is not None:
+            found.setdefault((one.row.name, one.row.pipeline), {})[load.codec] = weight(one.counts)
+    whole = [(row, values) for row, values in found.items() if len(values) == len(_CODECS)]
     rows = [
-        Bars(
-            f"{store} ({pipeline})",
-            [Bar(values[kind], f"{figure(values[kind])} {kind[0]}") for kind in _SHOWN],
-            pipeline == "zero-copy",
-        )
+        read_bars(f"{store} ({pipeline})", **values, own=pipeline == "zero-copy")
         for (store, pipeline), values in sorted(whole, key=lambda one: sum(one[1].values()))
     ]
     if not rows:

@@ -9,7 +9,7 @@ from ucxstore.drawing.tables import Table
 from ucxstore.drawing.templates import clean, render
 
 # A paragraph, or HTML (`Markup`); a table; names with their values; a list with bullets; a section.
-type Part = str | Table | Mapping[str, str] | Sequence[str] | "Section"
+type Part = str | Table | Mapping[str, str] | Sequence[str] | Section
 
 
 @dataclass(frozen=True, slots=True)

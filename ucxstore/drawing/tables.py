@@ -1,7 +1,7 @@
 """Tables, and how they are written as plain text and as Markdown; a page has them as HTML."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ucxstore.base.showing import text_columns
@@ -32,7 +32,7 @@ class Table:
     header: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     notes: Sequence[str] = ()
-    right: Iterable[int] = ()
+    right: Collection[int] = ()
 
     def shown(self) -> "Table":
         """Return the table without the columns that are left out."""
@@ -42,7 +42,7 @@ class Table:
             self,
             header=[self.header[at] for at in kept],
             rows=[[row[at] for at in kept] for row in self.rows],
-            right=[place for place, at in enumerate(kept) if at in [*self.right]],
+            right=[place for place, at in enumerate(kept) if at in self.right],
         )
 
 
