@@ -8,8 +8,9 @@ from types import TracebackType
 from typing import Self
 
 from ucxstore.base.errors import UcxStoreError
+from ucxstore.protocol.driver import carry_out, without_waiting
 from ucxstore.protocol.frames import Attach, Welcome
-from ucxstore.protocol.handshake import ReceivedBytes, Send, ServerHandshake, Steps
+from ucxstore.protocol.handshake import Send, ServerHandshake, Steps
 
 WELCOME = Welcome(b"t" * 16, b"i" * 16, read_only=False)
 
@@ -119,18 +120,14 @@ def welcomes(
 
 def take[T](steps: Steps[T], sock: socket.socket) -> T:
     """Take the steps of a handshake by blocking calls; return its result."""
-    received = None
-    try:
-        while True:
-            request = next(steps) if received is None else steps.send(received)
-            if isinstance(request, Send):
-                sock.sendall(request.data)
-                received = ReceivedBytes()
-            else:
-                received = ReceivedBytes(sock.recv(request.size, socket.MSG_WAITALL), "closed")
-    except StopIteration as stop:
-        result: T = stop.value
-        return result
+
+    async def send(data: bytes) -> None:
+        sock.sendall(data)
+
+    async def receive(size: int) -> bytes:
+        return sock.recv(size)
+
+    return without_waiting(carry_out(steps, send, receive))
 
 
 def relays_to(place: str) -> Behaviour:

@@ -1,12 +1,14 @@
 """How a client of the same host joins its session: both sides in memory, and what is no JOIN."""
 
 import struct
+from io import BytesIO
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ucxstore.base.errors import ProtocolError
+from ucxstore.protocol.driver import carry_out, without_waiting
 from ucxstore.protocol.frames import (
     HEADER_BYTES,
     MAC_BYTES,
@@ -19,9 +21,6 @@ from ucxstore.protocol.frames import (
 )
 from ucxstore.protocol.handshake import (
     ConnectAnewError,
-    Receive,
-    ReceivedBytes,
-    Send,
     Steps,
     client_join,
     join_again,
@@ -38,20 +37,16 @@ JOINED = joined(TOKEN)
 
 def talk[T](steps: Steps[T], heard: bytes) -> tuple[bytes, T]:
     """Let one side hear these bytes, then the end; return what it said and its result."""
-    said, received = b"", None
-    try:
-        while True:
-            step = next(steps) if received is None else steps.send(received)
-            if isinstance(step, Send):
-                said += step.data
-                received = ReceivedBytes()
-            else:
-                data, heard = heard[: step.size], heard[step.size :]
-                assert isinstance(step, Receive)
-                received = ReceivedBytes(data, "" if len(data) == step.size else "closed")
-    except StopIteration as stop:
-        result: T = stop.value
-        return said, result
+    said, rest = BytesIO(), BytesIO(heard)
+
+    async def send(data: bytes) -> None:
+        said.write(data)
+
+    async def receive(size: int) -> bytes:
+        return rest.read(size)
+
+    result = without_waiting(carry_out(steps, send, receive))
+    return said.getvalue(), result
 
 
 def flipped(frame: bytes, bit: int) -> bytes:

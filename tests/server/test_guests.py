@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from ucxstore.protocol.handshake import ReceivedBytes
 from ucxstore.server.accepting.guests import Guest, Guests
 
 
@@ -21,7 +22,7 @@ def test_the_most_silent_of_those_from_where_most_come(sock: socket.socket) -> N
     many = [Guest(sock, "many", heard=10.0 - number) for number in range(4)]
     for guest in (few, *many):
         assert guests.add(guest) is None
-    many[-1].is_heard()
+    many[-1].hear(ReceivedBytes(b"hello"))
     assert guests.add(Guest(sock, "new", heard=5.0)) is many[2]
     assert guests.add(Guest(sock, "new", heard=6.0)) is many[1]
     assert len(guests) == 5

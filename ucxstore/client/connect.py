@@ -6,17 +6,16 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Self
 
 from ucxstore.base.address import HostPort
 from ucxstore.base.errors import AuthenticationError, ConnectError, not_yet
 from ucxstore.base.secret import Secret
+from ucxstore.protocol.driver import carry_out, without_waiting
 from ucxstore.protocol.handshake import (
     ClientHandshake,
     ConnectAnewError,
-    Receive,
-    ReceivedBytes,
-    Send,
     Steps,
     client_join,
 )
@@ -286,41 +285,16 @@ def _getaddrinfo(server: HostPort, flags: int) -> list[Resolved]:
 
 
 def _run[T](steps: Steps[T], sock: socket.socket, deadline: Deadline) -> T:
-    """Send and receive what the handshake yields, and return its result."""
-    try:
-        request = next(steps)
-        while True:
-            if isinstance(request, Send):
-                _send(sock, request, deadline)
-                received = ReceivedBytes()
-            else:
-                received = _receive(sock, request, deadline)
-            request = steps.send(received)
-    except StopIteration as stop:
-        result: T = stop.value
-        return result
+    """Send and receive what the handshake yields, blocking, and return its result."""
 
-
-def _send(sock: socket.socket, request: Send, deadline: Deadline) -> None:
-    try:
+    async def send(data: bytes) -> None:
         sock.settimeout(deadline.left())
-        sock.sendall(request.data)
-    except (BrokenPipeError, ConnectionResetError):
-        pass  # the peer may have sent a REJECT before it closed: read that next
+        # The peer may have sent a REJECT before it closed: that is read next.
+        with suppress(BrokenPipeError, ConnectionResetError):
+            sock.sendall(data)
 
+    async def receive(size: int) -> bytes:
+        sock.settimeout(deadline.left())
+        return sock.recv(size)
 
-def _receive(sock: socket.socket, request: Receive, deadline: Deadline) -> ReceivedBytes:
-    data = b""
-    try:
-        while len(data) < request.size:
-            sock.settimeout(deadline.left())
-            part = sock.recv(request.size - len(data))
-            if not part:
-                return ReceivedBytes(data, "closed the connection")
-            data += part
-    except TimeoutError:
-        what = f"sent no more {deadline}" if data else f"sent nothing {deadline}"
-        return ReceivedBytes(data, what)
-    except ConnectionError:
-        return ReceivedBytes(data, "reset the connection")
-    return ReceivedBytes(data)
+    return without_waiting(carry_out(steps, send, receive, late=str(deadline)))

@@ -28,6 +28,7 @@ from ucxstore.base.errors import (
 )
 from ucxstore.base.grants import ALL, Bounds, Role
 from ucxstore.base.native import core
+from ucxstore.protocol.driver import carry_out
 from ucxstore.protocol.frames import (
     TOKEN_BYTES,
     Attach,
@@ -38,8 +39,6 @@ from ucxstore.protocol.frames import (
 from ucxstore.protocol.handshake import (
     Keep,
     PeerWish,
-    ReceivedBytes,
-    Send,
     ServerHandshake,
     Steps,
     join_again,
@@ -650,38 +649,17 @@ class Acceptor:
 
     async def _run_steps[T](self, steps: Steps[T], guest: Guest) -> T:
         """Send and receive what a handshake yields, and return its result."""
-        try:
-            request = next(steps)
-            while True:
-                if isinstance(request, Send):
-                    await self._loop.sock_sendall(guest.sock, request.data)
-                    received = ReceivedBytes()
-                else:
-                    received = await self._receive(guest, request.size)
-                    guest.is_heard()
-                request = steps.send(received)
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
 
-    async def _receive(self, guest: Guest, size: int) -> ReceivedBytes:
-        sock, data = guest.sock, b""
-        try:
-            while len(data) < size:
-                part = await self._loop.sock_recv(sock, size - len(data))
-                if not part:
-                    guest.hung_up = True
-                    return ReceivedBytes(data, "closed the connection")
-                guest.spoke = True
-                data += part
-        except ConnectionError:
-            guest.hung_up = True
-            return ReceivedBytes(data, "reset the connection")
-        except asyncio.CancelledError:
-            if self._stopping:  # else it was the deadline
-                _refuse(sock, RejectCode.DRAINING, "the server is shutting down")
-            raise
-        return ReceivedBytes(data)
+        async def receive(size: int) -> bytes:
+            try:
+                return await self._loop.sock_recv(guest.sock, size)
+            except asyncio.CancelledError:
+                if self._stopping:  # else it was the deadline
+                    _refuse(guest.sock, RejectCode.DRAINING, "the server is shutting down")
+                raise
+
+        send = partial(self._loop.sock_sendall, guest.sock)
+        return await carry_out(steps, send, receive, heard=guest.hear)
 
     def _attach(
         self,

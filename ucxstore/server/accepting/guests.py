@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from ucxstore.base.native import core
+from ucxstore.protocol.handshake import ReceivedBytes
 from ucxstore.protocol.sockets import name_of
 
 
@@ -73,9 +74,11 @@ class Guest:
         """
         return self.origin if self.user is None else f"user {self.user}"
 
-    def is_heard(self) -> None:
-        """Note that it has said something that the handshake asked for."""
+    def hear(self, received: ReceivedBytes) -> None:
+        """Note what it has said when the handshake asked for something."""
         self.heard = time.monotonic()
+        self.spoke = self.spoke or bool(received.data)
+        self.hung_up = bool(received.ended)
 
 
 class Guests:

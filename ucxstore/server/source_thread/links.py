@@ -13,7 +13,8 @@ import struct
 from ucxstore.base.errors import ProtocolError
 from ucxstore.base.foreign import Fields
 from ucxstore.base.native import core
-from ucxstore.protocol.handshake import ClientHandshake, ReceivedBytes, Send, Steps
+from ucxstore.protocol.driver import carry_out
+from ucxstore.protocol.handshake import ClientHandshake, Steps
 from ucxstore.protocol.session_keys import SessionKeys
 from ucxstore.protocol.sockets import tune
 from ucxstore.server.peers.messages import Message, decode, encode
@@ -130,25 +131,9 @@ class Link:
 
 async def _run[T](steps: Steps[T], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> T:
     """Send and receive what the handshake yields, and return its result."""
-    try:
-        request = next(steps)
-        while True:
-            received = ReceivedBytes()
-            if isinstance(request, Send):
-                writer.write(request.data)
-                await writer.drain()
-            else:
-                received = await _receive(reader, request.size)
-            request = steps.send(received)
-    except StopIteration as stop:
-        result: T = stop.value
-        return result
 
+    async def send(data: bytes) -> None:
+        writer.write(data)
+        await writer.drain()
 
-async def _receive(reader: asyncio.StreamReader, size: int) -> ReceivedBytes:
-    try:
-        return ReceivedBytes(await reader.readexactly(size))
-    except asyncio.IncompleteReadError as error:
-        return ReceivedBytes(error.partial, "closed the connection")
-    except ConnectionError:
-        return ReceivedBytes(b"", "reset the connection")
+    return await carry_out(steps, send, reader.read)
