@@ -13,7 +13,7 @@ from ucxstore.base.errors import ProtocolError
 from ucxstore.base.foreign import Fields
 from ucxstore.base.stats import parse_server_stats
 from ucxstore.client.connect import Greeting
-from ucxstore.client.record import Record
+from ucxstore.cluster.record import Record
 from ucxstore.protocol.frames import MAX_RECORD_BYTES
 from ucxstore.server.peers.presence import Presence
 

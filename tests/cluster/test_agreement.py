@@ -11,9 +11,9 @@ from tests.adversity.transfers import as_buffer
 from tests.conftest import address_of
 from tests.eventually import eventually
 from ucxstore import ClusterError, ConnectError, UcxStore
-from ucxstore.client.record import Record
 from ucxstore.cluster.agreement import Agreement, forget, settle
 from ucxstore.cluster.membership import Membership
+from ucxstore.cluster.record import Record
 from ucxstore.server import Server
 
 SECONDS = 30.0

@@ -25,7 +25,7 @@ class Overtaken(Member):
             if len(self.threads) == 1:
                 self.retry(0.1, lambda: None)
 
-    def connect(self, timeout: float) -> None:
+    def try_to_connect(self, timeout: float) -> None:
         """Connect to nothing."""
 
 

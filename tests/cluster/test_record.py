@@ -7,7 +7,7 @@ import pytest
 
 from ucxstore.base.address import HostPort
 from ucxstore.base.errors import ClusterError, ProtocolError
-from ucxstore.client.record import Record, choose
+from ucxstore.cluster.record import Record, choose
 
 A, B, C, D = (HostPort(host, 7400) for host in "abcd")
 IDENTITY = {server: bytes([number]) * 16 for number, server in enumerate((A, B, C, D), 1)}

@@ -11,8 +11,8 @@ from ucxstore.cli.common.text import columns, printable, size_text
 
 if TYPE_CHECKING:
     from ucxstore.base.address import HostPort
-    from ucxstore.client.record import Record
     from ucxstore.cluster.agreement import Agreement
+    from ucxstore.cluster.record import Record
     from ucxstore.protocol.frames import Welcome
 
 _COLUMNS = ("member", "identity", "server", "state", "values", "bytes")

@@ -6,7 +6,7 @@ before, its keys would be missing, and zarr would read fill values. So a store r
 identities it has met, and takes them along when it is pickled.
 
 A new store of one server knows nothing from before. One of several servers reads which identities
-belong together from the servers' record: see `ucxstore.client.record`.
+belong together from the servers' record: see `ucxstore.cluster.record`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,6 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from ucxstore.base.address import HostPort
-from ucxstore.base.errors import ConnectError, ServerLostError, ServerRestartedError, UcxStoreError
 from ucxstore.protocol.frames import Welcome
 
 _NOTHING: Mapping[HostPort, bytes] = MappingProxyType({})
@@ -79,24 +78,9 @@ class Identities:
         """Return whether the server's identity is known, and so it was there."""
         return server in self._told or server in self._met
 
-    def meet(self, server: HostPort, welcome: Welcome) -> bool:
-        """Return whether a server has its old identity, or is met for the first time."""
-        before = self._told.get(server)
-        if before is None:
-            before = self._met.setdefault(server, welcome.identity)
-        return before == welcome.identity
-
-    def check(self, server: HostPort, welcome: Welcome) -> None:
-        """Do as `meet`, but raise.
-
-        Raises
-        ------
-        ServerRestartedError
-            If it has another identity.
-        """
-        if not self.meet(server, welcome):
-            expected = self._told.get(server) or self._met[server]
-            raise other_storage(server, welcome, expected)
+    def expected(self, server: HostPort, welcome: Welcome) -> bytes:
+        """Return the identity that the server had before; met for the first time, it has that."""
+        return self._told.get(server) or self._met.setdefault(server, welcome.identity)
 
     def accept(self, server: HostPort, welcome: Welcome) -> None:
         """Rely on the identity that the server has now."""
@@ -106,26 +90,3 @@ class Identities:
     def rely_on(self, server: HostPort, identity: bytes) -> None:
         """Rely on this identity from now on, whatever others are known."""
         self._told[server] = identity
-
-    def lost(self, server: HostPort, error: UcxStoreError) -> UcxStoreError:
-        """Return the error of a server that cannot be reached: it is lost if it is known.
-
-        A server that was reached and cannot be used is not lost, and says why itself.
-        """
-        known = server in self._told or server in self._met
-        if known and isinstance(error, ConnectError) and not error.reached:
-            return ServerLostError(f"{server}: the server is lost: {error}")
-        return error
-
-
-def other_storage(server: HostPort, welcome: Welcome, expected: bytes) -> ServerRestartedError:
-    """Return the error of a server that has another storage than `expected`."""
-    how = (
-        "has restarted, and has lost what it held in memory"
-        if welcome.volatile
-        else "has restarted with another storage (is a directory not mounted?)"
-    )
-    return ServerRestartedError(
-        f"{server}: the server {how}: expected the storage {expected.hex()}, found "
-        f"{welcome.identity.hex()} (store.accept_restarted_sync() goes on without the old values)"
-    )

@@ -1,4 +1,4 @@
-"""Agree with servers on the record of their set: the I/O for `ucxstore.client.record`.
+"""Agree with servers on the record of their set: the I/O for `ucxstore.cluster.record`.
 
 Records travel in the handshake: a server sends the one that it has with its welcome, and takes a
 new one if it still has the one that the client knows. A new set's record goes to the servers in the
@@ -13,7 +13,7 @@ from ucxstore.base import logs
 from ucxstore.base.address import HostPort
 from ucxstore.base.errors import ClusterError, ConnectError, UcxStoreError, without_frames
 from ucxstore.client.connections import Connector
-from ucxstore.client.record import Found, Record, choose, names
+from ucxstore.cluster.record import Found, Record, choose, names
 from ucxstore.protocol.frames import Welcome
 
 # For each exchange, if connecting has taken all of the time.

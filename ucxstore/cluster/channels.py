@@ -9,7 +9,8 @@ from ucxstore.base.options import ClientOptions
 from ucxstore.client.channel import Channel
 from ucxstore.client.connections import Connector, connector_to
 from ucxstore.client.identities import Identities
-from ucxstore.client.one_server import OneServer
+from ucxstore.cluster.member import Member
+from ucxstore.cluster.one_server import OneServer
 
 
 def connectors_to(
@@ -37,12 +38,12 @@ def channel_over(
         Where a cluster counts.
     options : ClientOptions
     """
-    if len(connectors) == 1:
-        ((server, connector),) = connectors.items()
-        return OneServer(server, connector, identities, options)
+    members = [Member(*each, identities, counters) for each in connectors.items()]
+    if len(members) == 1:
+        return OneServer(members[0], identities, options)
     from ucxstore.cluster.cluster import Cluster  # not for one server
 
-    return Cluster(connectors, identities, counters, options)
+    return Cluster(members, identities, options)
 
 
 class Connected(NamedTuple):

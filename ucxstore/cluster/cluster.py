@@ -1,14 +1,11 @@
 """`Cluster`: the channel of a store with several servers."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ucxstore.base.address import HostPort
-from ucxstore.base.counters import Counters
 from ucxstore.base.errors import UcxStoreError
 from ucxstore.base.options import ClientOptions
 from ucxstore.client.channel import Channel
-from ucxstore.client.connections import Connector
 from ucxstore.client.identities import Identities
 from ucxstore.client.loops import Operation, Queue
 from ucxstore.client.requests import Request
@@ -36,28 +33,18 @@ class Cluster(Channel):
 
     Parameters
     ----------
-    connectors : mapping
-        The connector to each server, in the order of the address.
+    members : sequence of Member
+        In the order of the address.
     identities : Identities
         Which identities the store relies on.
-    counters : Counters
-        Where requests to each server are counted.
     options : ClientOptions
     """
 
     def __init__(
-        self,
-        connectors: Mapping[HostPort, Connector],
-        identities: Identities,
-        counters: Counters,
-        options: ClientOptions,
+        self, members: Sequence[Member], identities: Identities, options: ClientOptions
     ) -> None:
         super().__init__(options)
-        members = [
-            Member(server, connector, identities, counters)
-            for server, connector in connectors.items()
-        ]
-        self._membership = Membership(members, connectors, identities, options.connect_timeout)
+        self._membership = Membership(members, identities, options.connect_timeout)
 
     @property
     def opened(self) -> bool:

@@ -1,16 +1,23 @@
-"""`Member`: one of several servers of a store, and the state of its connection."""
+"""`Member`: a server of a store, and whether it is the one that the store relies on."""
 
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ucxstore.base import logs
 from ucxstore.base.address import HostPort
 from ucxstore.base.counters import Counters
-from ucxstore.base.errors import ConnectError, ServerLostError, UcxStoreError, without_frames
+from ucxstore.base.errors import (
+    ConnectError,
+    ServerLostError,
+    ServerRestartedError,
+    UcxStoreError,
+    without_frames,
+)
 from ucxstore.client.connections import Connector, ServerConnection
-from ucxstore.client.identities import Identities, other_storage
+from ucxstore.client.identities import Identities
 from ucxstore.protocol.frames import Welcome
 
 if TYPE_CHECKING:
@@ -25,7 +32,7 @@ RETRY_SECONDS = 2.0
 
 
 class Member:
-    """A server of a store that has several.
+    """A server of a store: its connection, and the storage that it should have.
 
     Parameters
     ----------
@@ -35,10 +42,12 @@ class Member:
     identities : Identities
         Which identities the store relies on.
     counters : Counters
-        Where requests to it are counted.
+        Where requests to it are counted, if it is one of several.
 
     Attributes
     ----------
+    server : HostPort
+    connector : Connector
     expected : bytes or None
         The identity that its place in the set has; ``None`` where any will do.
     """
@@ -51,7 +60,7 @@ class Member:
         counters: Counters,
     ) -> None:
         self.server = server
-        self._connector = connector
+        self.connector = connector
         self._identities = identities
         self._counters = counters
         self.expected: bytes | None = None
@@ -62,7 +71,7 @@ class Member:
     @property
     def is_connected(self) -> bool:
         """Whether there is a connection."""
-        return self._connector.current() is not None
+        return self.connector.current() is not None
 
     @property
     def has_failed(self) -> bool:
@@ -83,12 +92,12 @@ class Member:
     @property
     def was_met(self) -> bool:
         """Whether it was ever connected."""
-        return self._connector.last is not None
+        return self.connector.last is not None
 
     @property
     def welcome(self) -> Welcome | None:
         """The server's welcome, if there is a connection."""
-        connection = self._connector.current()
+        connection = self.connector.current()
         return None if connection is None else connection.welcome
 
     # ---- requests ----
@@ -101,17 +110,14 @@ class Member:
         ServerLostError, ConnectError
             If there is none.
         ServerRestartedError
-            If it has another storage than it had, or than the set's record has in its place.
+            As from `check`.
         """
-        connection = self._connector.current()
+        connection = self.connector.current()
         if connection is None:
             if self._problem is not None:
                 raise without_frames(self._problem)
             raise ServerLostError(f"{self.server}: the server is gone")
-        welcome = connection.welcome
-        if self.expected is not None and welcome.identity != self.expected:
-            raise other_storage(self.server, welcome, self.expected)
-        self._identities.check(self.server, welcome)
+        self.check(connection.welcome)
         return connection.native
 
     def hold(self, key: str) -> "npt.NDArray[np.uint8] | None":
@@ -136,14 +142,37 @@ class Member:
 
     # ---- connecting ----
 
-    def connect(self, timeout: float) -> None:
-        """Try to connect, blocking; after a failure, `connection` raises it."""
+    def connect(self, timeout: float) -> ServerConnection:
+        """Return the connection; make it, blocking, if there is none.
+
+        Raises
+        ------
+        UcxStoreError
+            As from `Connector.connect`; `connection` raises it from then on, as `lost` has it.
+        """
         try:
-            self._connector.connect(timeout)
+            connection = self.connector.connect(timeout)
         except UcxStoreError as error:
-            self._fail(without_frames(self._identities.lost(self.server, error)))
-        else:
-            self._problem = None
+            self._problem = without_frames(self.lost(error))
+            self._retry_at = time.monotonic() + RETRY_SECONDS
+            raise
+        self._problem = None
+        return connection
+
+    def try_to_connect(self, timeout: float) -> None:
+        """Do as `connect`, and leave a failure to `connection`."""
+        with suppress(UcxStoreError):
+            self.connect(timeout)
+
+    def lost(self, error: UcxStoreError) -> UcxStoreError:
+        """Return the error of a server that cannot be reached: it is lost if it is known.
+
+        A server that was reached and cannot be used is not lost, and says why itself.
+        """
+        is_away = isinstance(error, ConnectError) and not error.reached
+        if is_away and self._identities.know(self.server):
+            return ServerLostError(f"{self.server}: the server is lost: {error}")
+        return error
 
     def retry(self, timeout: float, then: Callable[[], None]) -> None:
         """Try to connect in a thread, unless one is trying, or the last attempt has just failed.
@@ -168,12 +197,24 @@ class Member:
 
     # ---- identities ----
 
+    def check(self, welcome: Welcome) -> None:
+        """Raise unless the server has the storage that the store relies on.
+
+        Raises
+        ------
+        ServerRestartedError
+            If it has another storage than it had, or than the set's record has in its place.
+        """
+        expected = self._expected_of(welcome)
+        if welcome.identity != expected:
+            raise _other_storage(self.server, welcome, expected)
+
     def place(self, expected: bytes | None) -> None:
         """Expect this identity from now on, and remember it where the server has it."""
         self.expected = expected
         welcome = self.welcome
         if welcome is not None and expected in (None, welcome.identity):
-            self._identities.meet(self.server, welcome)
+            self._identities.expected(self.server, welcome)
 
     def accept(self) -> None:
         """Rely on the server as it is now."""
@@ -183,16 +224,31 @@ class Member:
 
     def _right(self) -> ServerConnection | None:
         """Return the connection, if it is to the storage that it should be to."""
-        connection = self._connector.current()
-        if connection is None or self.expected not in (None, connection.welcome.identity):
+        connection = self.connector.current()
+        if connection is None:
             return None
-        return connection if self._identities.meet(self.server, connection.welcome) else None
+        welcome = connection.welcome
+        return connection if welcome.identity == self._expected_of(welcome) else None
+
+    def _expected_of(self, welcome: Welcome) -> bytes:
+        """Return the identity that it should have: in the set, and as it was met."""
+        if self.expected is not None and welcome.identity != self.expected:
+            return self.expected
+        return self._identities.expected(self.server, welcome)
 
     def _try_again(self, timeout: float, then: Callable[[], None]) -> None:
-        self.connect(timeout)
+        self.try_to_connect(timeout)
         if self.is_connected:
             then()
 
-    def _fail(self, problem: UcxStoreError) -> None:
-        self._problem = problem
-        self._retry_at = time.monotonic() + RETRY_SECONDS
+
+def _other_storage(server: HostPort, welcome: Welcome, expected: bytes) -> ServerRestartedError:
+    how = (
+        "has restarted, and has lost what it held in memory"
+        if welcome.volatile
+        else "has restarted with another storage (is a directory not mounted?)"
+    )
+    return ServerRestartedError(
+        f"{server}: the server {how}: expected the storage {expected.hex()}, found "
+        f"{welcome.identity.hex()} (store.accept_restarted_sync() goes on without the old values)"
+    )

@@ -7,13 +7,12 @@ from typing import NamedTuple
 from ucxstore.base import logs
 from ucxstore.base.address import HostPort
 from ucxstore.base.errors import ClusterError, ConnectError, ServerLostError, UcxStoreError
-from ucxstore.client.connections import Connector
 from ucxstore.client.identities import Identities
 from ucxstore.client.patience import Patience
-from ucxstore.client.record import Record
 from ucxstore.cluster import agreement
 from ucxstore.cluster.member import Member
 from ucxstore.cluster.placement import Placement
+from ucxstore.cluster.record import Record
 from ucxstore.protocol.frames import Welcome
 
 
@@ -47,8 +46,6 @@ class Membership:
     ----------
     members : sequence of Member
         In the order of the address.
-    connectors : mapping
-        The connector to each.
     identities : Identities
         Which identities the store relies on.
     connect_timeout : float
@@ -65,14 +62,13 @@ class Membership:
     def __init__(
         self,
         members: Sequence[Member],
-        connectors: Mapping[HostPort, Connector],
         identities: Identities,
         connect_timeout: float,
     ) -> None:
         self.members = tuple(members)
         self.seats = Seats(self.members, Placement([str(member.server) for member in members]))
         self.shared = False
-        self._connectors = connectors
+        self._connectors = {member.server: member.connector for member in members}
         self._identities = identities
         self._connect_timeout = connect_timeout
         self._names: list[str] = []
@@ -131,7 +127,7 @@ class Membership:
         tried = away if needs_all else untried
         if tried:
             with ThreadPoolExecutor(len(tried), "ucxstore-connect") as threads:
-                list(threads.map(lambda member: member.connect(timeout), tried))
+                list(threads.map(lambda member: member.try_to_connect(timeout), tried))
 
     def _may_come(self, welcomes: Mapping[HostPort, Welcome]) -> bool:
         """Return whether all that is wrong is that some servers were never there yet.
@@ -194,7 +190,7 @@ class Membership:
         """Connect to those that have got a record, and with it ended sessions begun before."""
         for member in self.members:
             if member.server in welcomes and not member.is_connected:
-                member.connect(self._connect_timeout)
+                member.try_to_connect(self._connect_timeout)
 
     def _settle_again(self) -> None:
         """Do so when another server has come; what is wrong then, its requests tell."""

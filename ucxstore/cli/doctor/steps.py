@@ -23,7 +23,7 @@ from ucxstore.cli.doctor.measure import (
 from ucxstore.cli.doctor.ports import Ports, examine_ports
 from ucxstore.client.connect import Deadline, Greeting, Resolved, dial, resolve
 from ucxstore.client.connections import Connector
-from ucxstore.client.record import Record
+from ucxstore.cluster.record import Record
 from ucxstore.protocol.frames import PROTOCOL_VERSION, Welcome
 from ucxstore.stores.store import UcxStore
 

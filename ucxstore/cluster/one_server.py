@@ -3,16 +3,17 @@
 import time
 from typing import TYPE_CHECKING, Any
 
-from ucxstore.base.address import HostPort
 from ucxstore.base.errors import ClusterError, ConnectError, ServerLostError, UcxStoreError
 from ucxstore.base.options import ClientOptions
 from ucxstore.client.channel import Channel
-from ucxstore.client.connections import Connector, ServerConnection
+from ucxstore.client.connections import ServerConnection
 from ucxstore.client.identities import Identities
 from ucxstore.client.loops import Operation, Queue
 from ucxstore.client.patience import Patience
-from ucxstore.client.record import Record
 from ucxstore.client.requests import Request
+from ucxstore.cluster.member import Member
+from ucxstore.cluster.record import Record
+from ucxstore.protocol.frames import Welcome
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,24 +30,16 @@ class OneServer(Channel):
 
     Parameters
     ----------
-    server : HostPort
-    connector : Connector
-        Connects to it.
+    member : Member
     identities : Identities
-        Which of its identities the store relies on.
+        Which identities the store relies on.
     options : ClientOptions
     """
 
-    def __init__(
-        self,
-        server: HostPort,
-        connector: Connector,
-        identities: Identities,
-        options: ClientOptions,
-    ) -> None:
+    def __init__(self, member: Member, identities: Identities, options: ClientOptions) -> None:
         super().__init__(options)
-        self._server = server
-        self._connector = connector
+        self._member = member
+        self._connector = member.connector
         self._identities = identities
         self._checked = b""  # the token of the last connection that was checked
         self._away_until: float | None = None  # when a server that ended should be back
@@ -58,8 +51,8 @@ class OneServer(Channel):
             return False
         if connection.welcome.token == self._checked:
             return True
-        self._identities.check(self._server, connection.welcome)
-        return self._is_whole(connection)
+        self._member.check(connection.welcome)
+        return self._is_whole(connection.welcome)
 
     def open_sync(self, timeout: float | None = None) -> None:
         seconds = timeout or self.connect_timeout
@@ -67,28 +60,23 @@ class OneServer(Channel):
         while True:
             self.check_open()
             try:
-                connection = self._connector.connect(patience.left())
+                welcome = self._member.connect(patience.left()).welcome
                 break
             except ConnectError as error:
-                until = self._tried_until(error, patience.deadline)
+                until = self._tried_until(patience.deadline)
                 if until is None or not patience.wait(error, until):
-                    raise self._identities.lost(self._server, error) from error.__cause__
+                    raise self._member.lost(error) from error.__cause__
         self._away_until = None
-        self._identities.check(self._server, connection.welcome)
-        if not self._is_whole(connection):
+        self._member.check(welcome)
+        if not self._is_whole(welcome):
             with self._connector.greet(seconds) as greeting:  # it may have left the set since
                 self._connector.remember(greeting.welcome)
 
-    def _tried_until(self, error: ConnectError, deadline: float) -> float | None:
+    def _tried_until(self, deadline: float) -> float | None:
         """Return until when to try again; ``None`` if a later try cannot succeed either."""
         if self._connector.may_come_back:
             return self._give_up_at(deadline)
-        return deadline if error.may_come and not self._was_met else None
-
-    @property
-    def _was_met(self) -> bool:
-        """Whether the server was there before, for this process or for whoever made the store."""
-        return self._connector.last is not None or self._identities.know(self._server)
+        return deadline if self._member.may_come else None
 
     def _give_up_at(self, deadline: float) -> float:
         """Return until when a server that restarts is waited for: that takes long only once."""
@@ -133,34 +121,31 @@ class OneServer(Channel):
         return [None]
 
     def accept_restarted(self) -> None:
-        connection = self._connector.current()
-        if connection is not None:
-            self._identities.accept(self._server, connection.welcome)
+        self._member.accept()
 
     def _check(
         self, connection: ServerConnection | None, *, of_server: bool = False
     ) -> "Connection":
         if connection is None:
-            raise ServerLostError(f"{self._server}: the connection is closed")
+            raise ServerLostError(f"{self._member.server}: the connection is closed")
         welcome = connection.welcome
         if welcome.token != self._checked:
-            self._identities.check(self._server, welcome)
+            self._member.check(welcome)
             if not of_server:
-                self._check_whole(connection)
+                self._check_whole(welcome)
                 self._checked = welcome.token
         return connection.native
 
-    def _is_whole(self, connection: ServerConnection) -> bool:
+    def _is_whole(self, welcome: Welcome) -> bool:
         try:
-            self._check_whole(connection)
+            self._check_whole(welcome)
         except ClusterError:
             return False
         return True
 
-    def _check_whole(self, connection: ServerConnection) -> None:
+    def _check_whole(self, welcome: Welcome) -> None:
         """Raise `ClusterError` if the server has but a part of the values of a set."""
-        welcome = connection.welcome
         if welcome.record and not welcome.shared and self._identities.need_record:
             record = Record.decode(welcome.record)
             assert record is not None
-            record.bind({self._server: welcome.identity})
+            record.bind({self._member.server: welcome.identity})
