@@ -19,8 +19,8 @@ from ucxstore.base.address import Address
 from ucxstore.base.native import core
 from ucxstore.client.connect import Greeting
 from ucxstore.server import Server
-from ucxstore.server.accepting.acceptor import HANDSHAKE_SECONDS
 from ucxstore.server.accepting.guests import Guest
+from ucxstore.server.accepting.reception import HANDSHAKE_SECONDS
 from ucxstore.server.accepting.shortage import RESERVED_FILES, RESERVED_FROM_LOCAL
 
 SILENT = 300

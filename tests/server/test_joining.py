@@ -29,12 +29,16 @@ from ucxstore.client.connect import Greeting
 from ucxstore.protocol.frames import TOKEN_BYTES, FrameKind, RejectCode, encode, encode_reject
 from ucxstore.protocol.handshake import ConnectAnewError, join_mac, joined
 from ucxstore.server import Server
-from ucxstore.server.accepting import acceptor
-from ucxstore.server.accepting.joining import Joining, Offer
+from ucxstore.server.accepting import reception
+from ucxstore.server.accepting.acceptor import Acceptor
+from ucxstore.server.accepting.joining import Client, Joining, Offer
 from ucxstore.server.accepting.listen import listen, listen_locally
+from ucxstore.server.accepting.reception import Reception, Terms
+from ucxstore.server.accepting.sessions import NewSessions
 from ucxstore.server.identity import Identity
 
 TOKEN = b"t" * TOKEN_BYTES
+CLIENT = Client(TOKEN, "a client", ALL, "user 7")
 SECRET = Secret("correct horse battery staple")
 
 
@@ -91,21 +95,22 @@ def sessions() -> Iterator[Sessions]:
 
 
 @pytest.fixture
-def accepting(sessions: Sessions) -> Iterator[acceptor.Acceptor]:
+def accepting(sessions: Sessions) -> Iterator[Acceptor]:
     listener = listen(HostPort("127.0.0.1", 0), anywhere=False)
-    accepting = acceptor.Acceptor(
+    accepting = Acceptor(
         listener,
-        sessions,
-        2,
-        b"",
-        acceptor.Terms(identity=Identity(bytes(16))),
-        Joining(listen_locally(None)),
+        Reception(
+            NewSessions(sessions, 2),
+            b"",
+            Terms(identity=Identity(bytes(16))),
+            Joining(listen_locally(None)),
+        ),
     )
     yield accepting
     accepting.stop(20.0)
 
 
-def greet(accepting: acceptor.Acceptor) -> Greeting:
+def greet(accepting: Acceptor) -> Greeting:
     host, port = accepting._listener.getsockname()
     return Greeting(HostPort(host, port), None, 20.0)
 
@@ -129,7 +134,7 @@ def says(name: bytes, data: bytes) -> bytes:
 class TestOffers:
     def test_taken_once_by_who_knows_the_token(self) -> None:
         joining = Joining(listen_locally(None))
-        with Offer(joining, TOKEN, "a client", ALL, "user 7") as offer:
+        with Offer(joining, CLIENT) as offer:
             assert joining.take(join_mac(b"another")) is None
             assert not offer.joined
             assert joining.take(join_mac(TOKEN)) is offer
@@ -139,7 +144,7 @@ class TestOffers:
 
     def test_gone_with_its_handshake(self) -> None:
         joining = Joining(listen_locally(None))
-        with Offer(joining, TOKEN, "a client", ALL, "user 7"):
+        with Offer(joining, CLIENT):
             pass
         assert joining.take(join_mac(TOKEN)) is None
         assert not joining.offers
@@ -164,9 +169,7 @@ class TestOffers:
 
 
 class TestJoin:
-    def test_a_session_on_the_unix_socket(
-        self, accepting: acceptor.Acceptor, sessions: Sessions
-    ) -> None:
+    def test_a_session_on_the_unix_socket(self, accepting: Acceptor, sessions: Sessions) -> None:
         with greet(accepting) as greeting:
             token = greeting.welcome.token
             fd = greeting.join()
@@ -181,11 +184,11 @@ class TestJoin:
                 sock.settimeout(20)
                 assert sock.recv(5) == b"hello"
         eventually(lambda: not len(accepting._guests))
-        assert int(accepting.turned_away) == 0
+        assert int(accepting.reception.refusals.turned_away) == 0
 
     def test_only_the_session_has_the_socket(
         self,
-        accepting: acceptor.Acceptor,
+        accepting: Acceptor,
         sessions: Sessions,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
@@ -204,7 +207,7 @@ class TestJoin:
             hung_up.set()
         eventually(lambda: alone == [True])
 
-    def test_threads_take_turns(self, accepting: acceptor.Acceptor, sessions: Sessions) -> None:
+    def test_threads_take_turns(self, accepting: Acceptor, sessions: Sessions) -> None:
         for _ in range(4):
             with greet(accepting) as greeting:
                 fd = greeting.join()
@@ -217,8 +220,9 @@ class TestJoin:
         self, secret: Secret, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         listener = listen(HostPort("127.0.0.1", 0), anywhere=False)
-        terms, joining = acceptor.Terms(identity=Identity(bytes(16))), Joining(listen_locally(None))
-        accepting = acceptor.Acceptor(listener, sessions, 1, SECRET.reveal(), terms, joining)
+        terms, joining = Terms(identity=Identity(bytes(16))), Joining(listen_locally(None))
+        new = NewSessions(sessions, 1)
+        accepting = Acceptor(listener, Reception(new, SECRET.reveal(), terms, joining))
         send = accepting._loop.sock_sendall
 
         async def send_and_dawdle(sock: socket.socket, data: bytes) -> None:
@@ -238,7 +242,7 @@ class TestJoin:
             bounds = bounds._replace(role=Role.OWNER)
         assert sessions.bounds == {greeting.welcome.token: bounds}
 
-    def test_used_twice(self, accepting: acceptor.Acceptor, sessions: Sessions) -> None:
+    def test_used_twice(self, accepting: Acceptor, sessions: Sessions) -> None:
         with greet(accepting) as greeting:
             token, name = greeting.welcome.token, greeting.welcome.socket
             fd = greeting.join()
@@ -247,9 +251,9 @@ class TestJoin:
             assert says(name, encode(FrameKind.JOIN, join_mac(token))) == b""
             assert greeting.join() is None
         assert len(sessions.joined) == 1
-        eventually(lambda: int(accepting.turned_away) == 2)
+        eventually(lambda: int(accepting.reception.refusals.turned_away) == 2)
 
-    def test_unknown(self, accepting: acceptor.Acceptor, sessions: Sessions) -> None:
+    def test_unknown(self, accepting: Acceptor, sessions: Sessions) -> None:
         with greet(accepting) as greeting:
             name = greeting.welcome.socket
             assert says(name, encode(FrameKind.JOIN, join_mac(TOKEN))) == b""
@@ -259,7 +263,7 @@ class TestJoin:
             os.close(fd)
         assert len(sessions.joined) == 1
 
-    def test_expired(self, accepting: acceptor.Acceptor, sessions: Sessions) -> None:
+    def test_expired(self, accepting: Acceptor, sessions: Sessions) -> None:
         with greet(accepting) as greeting:
             token, name = greeting.welcome.token, greeting.welcome.socket
         eventually(lambda: not len(accepting._guests))
@@ -268,20 +272,20 @@ class TestJoin:
 
     def test_after_a_while(
         self,
-        accepting: acceptor.Acceptor,
+        accepting: Acceptor,
         sessions: Sessions,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        monkeypatch.setattr(acceptor, "HANDSHAKE_SECONDS", 0.1)
+        monkeypatch.setattr(reception, "HANDSHAKE_SECONDS", 0.1)
         with greet(accepting) as greeting:
-            eventually(lambda: int(accepting.turned_away) == 1)
+            eventually(lambda: int(accepting.reception.refusals.turned_away) == 1)
             assert greeting.join() is None
         assert not sessions.joined
 
     def test_a_server_that_joins_a_set_while_a_client_waits_for_room(
-        self, accepting: acceptor.Acceptor, sessions: Sessions
+        self, accepting: Acceptor, sessions: Sessions
     ) -> None:
-        identity = accepting._terms.identity
+        identity = accepting.reception.terms.identity
 
         def make_room() -> bool:
             had_record, identity.record = bool(identity.record), b"a record"
@@ -295,18 +299,18 @@ class TestJoin:
 
     def test_one_that_has_joined_may_hang_up_when_it_likes(
         self,
-        accepting: acceptor.Acceptor,
+        accepting: Acceptor,
         monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
         caplog.set_level(logging.INFO, "ucxstore.server")
-        monkeypatch.setattr(acceptor, "HANDSHAKE_SECONDS", 0.3)
+        monkeypatch.setattr(reception, "HANDSHAKE_SECONDS", 0.3)
         with greet(accepting) as greeting:
             fd = greeting.join()
             assert fd is not None
             eventually(lambda: not len(accepting._guests))  # the deadline has passed
             os.close(fd)
-        assert int(accepting.turned_away) == 0
+        assert int(accepting.reception.refusals.turned_away) == 0
         assert "handshake" not in caplog.text
 
     @pytest.mark.parametrize(
@@ -321,21 +325,22 @@ class TestJoin:
             encode(FrameKind.HELLO, bytes(32)),
         ],
     )
-    def test_strangers(self, accepting: acceptor.Acceptor, sessions: Sessions, data: bytes) -> None:
+    def test_strangers(self, accepting: Acceptor, sessions: Sessions, data: bytes) -> None:
         with greet(accepting) as greeting:
             try:
                 answer = says(greeting.welcome.socket, data)
             except (BrokenPipeError, ConnectionResetError):  # it hung up before the last byte
                 answer = b""
             assert answer == b""
-            eventually(lambda: int(accepting.turned_away) + int(accepting.probes) == 1)
-            assert int(accepting.probes) == (data == b"")
+            refusals = accepting.reception.refusals
+            eventually(lambda: int(refusals.turned_away) + int(refusals.probes) == 1)
+            assert int(refusals.probes) == (data == b"")
             fd = greeting.join()
             assert fd is not None
             os.close(fd)
 
     def test_the_silent_keep_nobody_waiting(
-        self, accepting: acceptor.Acceptor, monkeypatch: pytest.MonkeyPatch
+        self, accepting: Acceptor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with greet(accepting) as greeting, ExitStack() as stack:
             for _ in range(20):
@@ -346,7 +351,7 @@ class TestJoin:
             os.close(fd)
 
     def test_too_many_that_are_silent_give_way(
-        self, accepting: acceptor.Acceptor, monkeypatch: pytest.MonkeyPatch
+        self, accepting: Acceptor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with greet(accepting) as greeting, ExitStack() as stack:
             monkeypatch.setattr(accepting._guests, "_limit", 3)
@@ -367,20 +372,20 @@ def test_a_client_is_welcomed_just_before_another_one_makes_the_set(
     """As the processes of a job do, which begin at once: nobody is refused."""
     with Server("memory://") as one, Server("memory://") as two:
         address, made = address_of([one, two]), False
-        find_room = acceptor.Acceptor._find_room
+        find_room = NewSessions.find_room
 
         def make_set() -> None:
             with UcxStore(address, local=local, ucx={"TCP_TX_SEG_SIZE": "200K"}) as other:
                 other.set_sync("other", as_buffer(b"its value"))
 
-        async def find_room_late(self: acceptor.Acceptor, origin: str, files: int) -> None:
+        async def find_room_late(self: NewSessions, origin: str, files: int) -> None:
             nonlocal made
             if not made:
                 made = True
                 await asyncio.to_thread(make_set)
             await find_room(self, origin, files)
 
-        monkeypatch.setattr(acceptor.Acceptor, "_find_room", find_room_late)
+        monkeypatch.setattr(NewSessions, "find_room", find_room_late)
         with UcxStore(address, local=local) as store:
             for number in range(16):
                 store.set_sync(f"{number}", as_buffer(b"value"))
@@ -391,9 +396,9 @@ def test_a_client_is_welcomed_just_before_another_one_makes_the_set(
 
 
 def test_clients_connect_anew_also_if_who_has_made_the_set_goes_before_it_is_kept(
-    accepting: acceptor.Acceptor, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+    accepting: Acceptor, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    identity = accepting._terms.identity
+    identity = accepting.reception.terms.identity
     keep, keeping, go_on = identity.keep, threading.Event(), threading.Event()
 
     def dawdle(expected: bytes, record: bytes) -> bytes:
@@ -402,11 +407,11 @@ def test_clients_connect_anew_also_if_who_has_made_the_set_goes_before_it_is_kep
         return keep(expected, record)
 
     monkeypatch.setattr(identity, "keep", dawdle)
-    monkeypatch.setattr(acceptor, "HANDSHAKE_SECONDS", 0.3)
+    monkeypatch.setattr(reception, "HANDSHAKE_SECONDS", 0.3)
     with greet(accepting) as greeting, pytest.raises(ConnectError):
         greeting.keep(b"", b"a record")
     assert keeping.is_set()
-    monkeypatch.setattr(acceptor, "HANDSHAKE_SECONDS", 20.0)
+    monkeypatch.setattr(reception, "HANDSHAKE_SECONDS", 20.0)
     with ThreadPoolExecutor(1) as pool:
         later = pool.submit(lambda: greet(accepting))
         time.sleep(0.1)
@@ -429,7 +434,7 @@ class TestClients:
             assert greeting.join() is None
 
     def test_a_name_that_nobody_has_here(
-        self, accepting: acceptor.Acceptor, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+        self, accepting: Acceptor, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         assert accepting._joining is not None
         monkeypatch.setattr(accepting._joining, "name", b"\0ucxstore-of-another-namespace")
@@ -438,7 +443,7 @@ class TestClients:
         assert not sessions.joined
 
     def test_a_server_that_does_not_know_the_token(
-        self, accepting: acceptor.Acceptor, monkeypatch: pytest.MonkeyPatch
+        self, accepting: Acceptor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Another program has the name: it gets a MAC, and cannot answer with its own."""
         name = b"\0ucxstore-squatted"
@@ -456,7 +461,7 @@ class TestClients:
                 assert met.recv(4096) == encode(FrameKind.JOIN, join_mac(token))
 
     def test_no_descriptor_is_left(
-        self, accepting: acceptor.Acceptor, monkeypatch: pytest.MonkeyPatch
+        self, accepting: Acceptor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with greet(accepting) as greeting:
 

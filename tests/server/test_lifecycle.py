@@ -30,8 +30,11 @@ from ucxstore.base.secret import Secret
 from ucxstore.client.connect import Greeting
 from ucxstore.protocol.frames import HEADER_BYTES, PROTOCOL_VERSION, FrameKind, Welcome, encode
 from ucxstore.server import Server
-from ucxstore.server.accepting import acceptor
+from ucxstore.server.accepting import reception
+from ucxstore.server.accepting.acceptor import Acceptor
 from ucxstore.server.accepting.listen import advertise, listen
+from ucxstore.server.accepting.reception import Reception, Terms
+from ucxstore.server.accepting.sessions import NewSessions
 from ucxstore.server.identity import Identity
 from ucxstore.server.spawn import ServerProcess
 
@@ -245,12 +248,11 @@ class TestTurnedAway:
 
         listener = listen(HostPort("127.0.0.1", 0), anywhere=False)
         address = advertise(HostPort("127.0.0.1", 0), listener)
-        accepting = acceptor.Acceptor(
-            listener, Unreachable(), 1, b"", acceptor.Terms(identity=Identity(bytes(16)))
-        )
+        terms = Terms(identity=Identity(bytes(16)))
+        accepting = Acceptor(listener, Reception(NewSessions(Unreachable(), 1), b"", terms))
         with pytest.raises(ConnectError, match="could not connect back: no common transport"):
             handshake(address, b"the client's worker")
-        eventually(lambda: int(accepting.turned_away) == 1)
+        eventually(lambda: int(accepting.reception.refusals.turned_away) == 1)
         accepting.stop(20.0)
         assert refuses(address)
 
@@ -268,7 +270,7 @@ class TestTurnedAway:
         self, server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.INFO, "ucxstore.server")
-        monkeypatch.setattr(acceptor, "HANDSHAKE_SECONDS", 0.2)
+        monkeypatch.setattr(reception, "HANDSHAKE_SECONDS", 0.2)
         with connect_raw(server.address) as sock:
             assert read_to_the_end(sock) == b""
         eventually(lambda: server.stats()["turned_away"] == 1)

@@ -79,7 +79,7 @@ class Identities:
         return server in self._told or server in self._met
 
     def expected(self, server: HostPort, welcome: Welcome) -> bytes:
-        """Return the identity that the server had before; met for the first time, it has that."""
+        """Return the identity that the server had before; the welcome's where it is met first."""
         return self._told.get(server) or self._met.setdefault(server, welcome.identity)
 
     def accept(self, server: HostPort, welcome: Welcome) -> None:

@@ -74,13 +74,9 @@ class OneServer(Channel):
 
     def _tried_until(self, deadline: float) -> float | None:
         """Return until when to try again; ``None`` if a later try cannot succeed either."""
-        if self._connector.may_come_back:
-            return self._give_up_at(deadline)
-        return deadline if self._member.may_come else None
-
-    def _give_up_at(self, deadline: float) -> float:
-        """Return until when a server that restarts is waited for: that takes long only once."""
-        if self._away_until is None:
+        if not self._connector.may_come_back:
+            return deadline if self._member.may_come else None
+        if self._away_until is None:  # to wait for a restart takes long only once
             self._away_until = min(deadline, time.monotonic() + _RESTART_SECONDS)
         return self._away_until
 

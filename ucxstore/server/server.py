@@ -18,7 +18,7 @@ from ucxstore.base.options import UcxConfig
 from ucxstore.base.secret import Secret
 from ucxstore.base.showing import html_block, html_details, html_table
 from ucxstore.base.stats import ServerStats, figures, parse_server_stats
-from ucxstore.server.accepting.acceptor import Acceptor, Terms
+from ucxstore.server.accepting.acceptor import Acceptor
 from ucxstore.server.accepting.data_ports import DataPorts
 from ucxstore.server.accepting.joining import Joining
 from ucxstore.server.accepting.listen import (
@@ -28,6 +28,8 @@ from ucxstore.server.accepting.listen import (
     listen,
     listen_locally,
 )
+from ucxstore.server.accepting.reception import Reception, Terms
+from ucxstore.server.accepting.sessions import NewSessions
 from ucxstore.server.accepting.users import admit_all, admit_own_user
 from ucxstore.server.disk_space import DiskSpace, Space
 from ucxstore.server.identity import identify
@@ -175,10 +177,8 @@ class Server:
             for each in figures():
                 if each.where == "source":
                     native.tell(each.name, of_source.get(each.name, core.Counter()))
-            acceptor = Acceptor(
-                listener,
-                native,
-                options.threads,
+            reception = Reception(
+                NewSessions(native, options.threads, data_ports),
                 secret,
                 Terms(
                     identity=identity,
@@ -189,11 +189,11 @@ class Server:
                 ),
                 joining,
                 admit_all if options.insecure or secret else admit_own_user,
-                data_ports,
                 core.Agreement if options.encrypt else None,
             )
+            acceptor = Acceptor(listener, reception)
             if carrier is not None and carrier.members.is_shared:
-                acceptor.on_peer = carrier.members.adopt
+                reception.on_peer = carrier.members.adopt
                 hosts = addresses(options.bind, listener)
                 port = listener.getsockname()[1]
                 from ucxstore.server.source_thread.peer_driver import Contact
@@ -460,7 +460,7 @@ class _Threads:
         self._leave = leave
         self._acceptor = acceptor
         self._carrier = carrier
-        self.identity = acceptor.identity
+        self.identity = acceptor.reception.terms.identity.value
         self._lock = process.lock()
         self._last_stats: bytes | None = None  # once closed
         self._last_failures: dict[str, int] = {}
@@ -477,7 +477,7 @@ class _Threads:
 
     def change_secret(self, secret: Secret) -> None:
         text = _reveal(secret)
-        self._acceptor.change_secret(text)
+        self._acceptor.reception.change_secret(text)
         if self._carrier is not None and self._carrier.members.is_shared:
             self._carrier.members.change_secret(text)
 

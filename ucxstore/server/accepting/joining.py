@@ -24,37 +24,45 @@ def let_pass_descriptors(sock: socket.socket, *, allowed: bool) -> None:
         sock.setsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS, int(allowed))
 
 
-@dataclass(slots=True)
-class Offer:
-    """A client that was told of the Unix socket. As a context, it may join until its end.
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A client that has been authenticated.
 
     Parameters
     ----------
-    joining : Joining
     token : bytes
         The token of its session.
     peer : str
         Its "host:port".
-    bounds : Bounds
+    rights : Bounds
         What it may do.
     origin : str
         Whose session it is: the `owner` of the `Guest`.
+    record : bytes
+        The record of the server's set that it is sent; empty for none.
     """
 
-    joining: "Joining"
     token: bytes
     peer: str
-    bounds: Bounds
+    rights: Bounds
     origin: str
     record: bytes = b""
+
+
+@dataclass(slots=True)
+class Offer:
+    """A client that was told of the Unix socket. As a context, it may join until its end."""
+
+    joining: "Joining"
+    client: Client
     joined: bool = False
 
     def __enter__(self) -> Self:
-        self.joining.offers[join_mac(self.token)] = self
+        self.joining.offers[join_mac(self.client.token)] = self
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.joining.offers.pop(join_mac(self.token), None)
+        self.joining.offers.pop(join_mac(self.client.token), None)
 
 
 class Joining:
