@@ -8,9 +8,6 @@
 
 namespace ucxstore {
 
-// Why a link is closed whose server has said that it ends.
-constexpr const char* kLeft = "the server ends, restarts, or has no room for idle clients";
-
 // `count` is of the requests that an event is about.
 void report(log::Level level, log::EventKind kind, std::string_view peer, std::string_view detail,
             std::uint64_t count = 0);

@@ -138,7 +138,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
     bool large = false;
     // Its values that have begun to be sent, and are not answered yet.
     std::uint64_t unanswered = 0;
-    // Whether its connection takes replies for it: see InFlight.
+    // Whether its connection takes replies for it: see Conversation.
     bool registered = false;
 
     // Gives it back to the caller; needs no memory. To be called when `active` is 0; `leaked` where

@@ -80,4 +80,13 @@ void note_segment(Operation& operation, const wire::ReplyHeader& header, std::si
     }
 }
 
+std::vector<ucp_dt_iov_t> pieces_of(const Item& item, const wire::ReplyHeader& header) {
+    if (!item.memory) {
+        return {{item.owned->data() + header.offset, header.length}};
+    }
+    std::vector<ucp_dt_iov_t> pieces;
+    item.memory->pieces(header.offset, header.length, pieces);
+    return pieces;
+}
+
 }  // namespace ucxstore

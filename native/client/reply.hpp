@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "client/operation.hpp"
 #include "protocol/wire.hpp"
@@ -19,5 +20,8 @@ bool note_reply(const std::string& peer, Operation& operation, const wire::Reply
 // Notes the segment, of which `size` bytes have come or will come, and makes memory for the reply
 // where the caller has given none. Throws Error(protocol), Error(memory).
 void note_segment(Operation& operation, const wire::ReplyHeader& header, std::size_t size);
+
+// The memory that a segment goes to, once it is noted.
+std::vector<ucp_dt_iov_t> pieces_of(const Item& item, const wire::ReplyHeader& header);
 
 }  // namespace ucxstore

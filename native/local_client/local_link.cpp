@@ -38,10 +38,9 @@ LocalLink::LocalLink(std::shared_ptr<EventThread> thread, std::shared_ptr<Worker
                      std::function<void(TimePoint)> due)
     : thread_(std::move(thread)),
       pool_(std::move(pool)),
-      token_(token),
-      peer_(std::move(peer)),
       due_(std::move(due)),
-      socket_(std::move(socket), *this) {}
+      socket_(std::move(socket), *this),
+      conversation_(token, std::move(peer), *this) {}
 
 // ---- any thread ----
 
@@ -49,21 +48,18 @@ void LocalLink::submit(const std::shared_ptr<Operation>& operation) {
     VisibleStorage::Unanswered unanswered;
     if (operation->kind == Operation::Kind::get && !operation->items.empty()) {
         operation->large = operation->memory_bytes() >= Operation::kLargeBytes;
-        unanswered = visible_.answer(peer_, *operation);
+        unanswered = visible_.answer(peer(), *operation);
         if (unanswered.empty()) {
-            report_slow(peer_, *operation);
+            report_slow(peer(), *operation);
             operation->complete();
             return;
         }
         operation->requests = request_gets(*operation, unanswered.unknown);
     }
     if (!thread_->post([self = shared_from_this(), operation, unanswered = std::move(unanswered)] {
-            self->start(operation);
-            if (!unanswered.later.empty() && operation->registered) {
-                self->read_files(unanswered.files, operation, unanswered.later);
-            }
+            self->start(operation, unanswered);
         })) {
-        operation->fail(ErrorKind::server_lost, {peer_, ": the client is closed"});
+        operation->fail(ErrorKind::server_lost, {peer(), ": the client is closed"});
         operation->complete();
     }
 }
@@ -80,12 +76,8 @@ bool LocalLink::takes_files(std::uint64_t bytes) const {
 }
 
 void LocalLink::cancel(const std::shared_ptr<Operation>& operation) {
-    post_or_wait(*thread_, [self = shared_from_this(), operation] {
-        if (operation->registered) {
-            operation->fail(ErrorKind::cancelled, {self->peer_, ": the request was cancelled"});
-            self->finish(operation);
-        }
-    });
+    post_or_wait(*thread_,
+                 [self = shared_from_this(), operation] { self->conversation_.cancel(operation); });
 }
 
 std::function<void()> LocalLink::tell_held() {
@@ -101,37 +93,27 @@ std::function<void()> LocalLink::tell_held() {
 }
 
 void LocalLink::close() {
-    post_or_wait(*thread_, [self = shared_from_this()] {
-        self->end(ErrorKind::server_lost, "the connection was closed", false);
-    });
+    post_or_wait(*thread_,
+                 [self = shared_from_this()] { self->shut("the connection was closed"); });
 }
 
 // ---- the thread: how it begins and ends ----
 
 void LocalLink::begin() {
     thread_->watch(socket_.fd(), [this] { move(); });
-    report(log::info, log::EventKind::connected, peer_, "local");
+    report(log::info, log::EventKind::connected, peer(), "local");
 }
 
 void LocalLink::end(ErrorKind kind, std::string_view message, bool lost) {
     if (closed_.exchange(true)) {
         return;
     }
-    report(lost ? log::warning : log::info, lost ? log::EventKind::lost : log::EventKind::closed,
-           peer_, message, in_flight_.registered());
-    try {
-        cause_ = message;
-    } catch (const std::bad_alloc&) {  // it is just closed then
-    }
+    conversation_.report_end(lost, message);
     thread_->unwatch(socket_.fd());
     socket_.end();
-    values_.clear();
     uploaded_.clear();
     visible_.clear();
-    in_flight_.for_each([&](const Pointer& operation) {
-        operation->fail(kind, {peer_, ": ", message});
-        finish(operation);
-    });
+    conversation_.end(kind, message);
     due_(TimePoint::min());
 }
 
@@ -141,24 +123,13 @@ TimePoint LocalLink::tick(TimePoint now) {
             reads->operation()->moved(now);
         }
     }
-    const auto [late, next] = in_flight_.late(now);
-    for (const auto& operation : late) {
-        operation->fail(ErrorKind::timeout, {peer_, ": ", operation->late_text()});
-        finish(operation);
-    }
-    const TimePoint hangs_up = leaving_.due(in_flight_.empty() && !closed_, now);
-    if (hangs_up <= now) {
-        end(ErrorKind::server_lost, kLeft, false);
-    }
-    return std::min({next, hangs_up, leak_stuck(now, kLocalReleaseTimeout)});
+    return std::min({conversation_.tick(now), leak_stuck(now, kLocalReleaseTimeout)});
 }
 
 // Returns when the next ones may be stuck.
 TimePoint LocalLink::leak_stuck(TimePoint now, Clock::duration timeout) {
-    const auto [stuck, next] = in_flight_.unreleased(now, timeout);
-    for (const auto& operation : stuck) {
-        in_flight_.leak(operation, peer_, "a file is still being read");
-    }
+    const auto [stuck, next] = conversation_.unreleased(now, timeout);
+    conversation_.leak(stuck, "a file is still being read");
     return next;
 }
 
@@ -184,9 +155,7 @@ void LocalLink::move() {
             });
         }
     } catch (const Error& error) {
-        const bool broken = error.kind() == ErrorKind::protocol;
-        end(error.kind(),
-            (broken ? "the server broke the protocol: " : "") + std::string(error.what()), true);
+        end(error.kind(), Conversation::cause_of(error), true);
     } catch (const std::exception& error) {
         end(ErrorKind::server_lost, error.what(), true);
     }
@@ -194,48 +163,15 @@ void LocalLink::move() {
 
 // ---- what is sent ----
 
-void LocalLink::start(const Pointer& operation) {
-    if (closed_) {
-        operation->fail(ErrorKind::server_lost,
-                        {peer_, ": ", cause_.empty() ? "the connection is closed" : cause_});
-        operation->complete();
+void LocalLink::start(const Pointer& operation, const VisibleStorage::Unanswered& unanswered) {
+    conversation_.start(operation);
+    if (!operation->registered) {
         return;
     }
-    try {
-        begin(operation);
-    } catch (const std::exception& error) {
-        operation->fail(error, {peer_, ": "});
-        if (operation->registered) {
-            finish(operation);
-        } else {
-            operation->complete();
-        }
-    }
-}
-
-void LocalLink::begin(const Pointer& operation) {
-    operation->moved(Clock::now());
-    in_flight_.add(operation);
     due_(operation->deadline());
-    if (operation->items.empty()) {
-        finish(operation);
-        return;
+    if (!unanswered.later.empty()) {
+        read_files(unanswered.files, operation, unanswered.later);
     }
-    for (auto& outgoing : std::exchange(operation->requests, {})) {
-        send_request(*operation, std::move(outgoing));
-    }
-    if (operation->file) {
-        send_file(operation);
-    } else if (operation->sends_values()) {
-        send_values(operation);
-    }
-}
-
-void LocalLink::send_values(const Pointer& operation) {
-    for (std::uint32_t i = 0; i < operation->items.size(); ++i) {
-        values_.push_back({operation, i});
-    }
-    pump();
 }
 
 void LocalLink::send(OutMessage message) {
@@ -244,86 +180,45 @@ void LocalLink::send(OutMessage message) {
     }
 }
 
-void LocalLink::send_request(const Operation& operation, Outgoing outgoing) {
-    outgoing.header.token = token_;
-    outgoing.header.request = operation.id;
+void LocalLink::send_request(Outgoing outgoing) {
     send({.kind = FrameKind::request,
           .header = raw(outgoing.header),
           .body = std::move(outgoing.body)});
 }
 
-void LocalLink::send_file(const Pointer& operation) {
+void LocalLink::ask_for_bytes(const Operation& operation, std::span<const std::uint32_t> items) {
+    for (Outgoing& outgoing : request_gets(operation, items)) {
+        outgoing.header.flags = wire::kSendBytes;
+        conversation_.request(operation, std::move(outgoing));
+    }
+}
+
+bool LocalLink::send_file(const Pointer& operation) {
+    if (!operation->file) {
+        return false;
+    }
     const Item& item = operation->items.front();
-    const std::uint64_t size = item.memory->size();
-    const wire::ValueHeader header{.token = token_,
-                                   .request = operation->id,
-                                   .item = 0,
-                                   .if_absent = operation->kind == Operation::Kind::set_if_absent,
-                                   .total = size,
-                                   .segment = size,
-                                   .offset = 0,
-                                   .length = size};
+    const wire::ValueHeader header = conversation_.value_header(*operation, 0, item.memory->size());
     OutMessage message{.kind = FrameKind::file, .header = raw(header) + item.key};
     message.descriptors.push_back(std::move(operation->file));
     operation->went_as_file = true;
     step();
     send(std::move(message));
     step();
+    return true;
 }
 
 void LocalLink::pump() {
-    if (pumping_) {
-        return;
-    }
-    struct Pumping {
-        explicit Pumping(bool& flag) : flag(flag) { flag = true; }
-        ~Pumping() { flag = false; }  // also where there is no memory left for an error
-        bool& flag;
-    } pumping(pumping_);
-    while (!closed_ && !values_.empty()) {
-        const Value next = values_.front();
-        Item& item = next.operation->items[next.item];
-        if (!next.operation->registered || item.done) {
-            values_.pop_front();  // failed, or refused by the server, meanwhile
-            continue;
-        }
-        const bool begins = item.next == 0;
-        if (begins && unanswered_ >= wire::kMaxUnanswered) {
-            break;
-        }
-        try {
-            if (!send_segment(next.operation, item, next.item)) {
-                break;
-            }
-            if (begins) {  // until now it has only waited for others
-                next.operation->moved(Clock::now());
-                ++next.operation->unanswered;
-                ++unanswered_;
-            }
-        } catch (const std::exception& error) {
-            next.operation->fail(error, {peer_, ": sending '", item.key, "': "});
-            finish(next.operation);
-            continue;
-        }
-        if (item.next >= item.memory->size()) {
-            values_.pop_front();
-        }
-    }
+    conversation_.send_values([this](const Pointer& operation, Item& item, std::uint32_t index) {
+        return !closed_ && send_segment(operation, item, index);
+    });
 }
 
 // False where there is no room for it yet.
 bool LocalLink::send_segment(const Pointer& operation, Item& item, std::uint32_t index) {
     const Memory& memory = *item.memory;
-    local::LocalValueHeader header{};
-    header.value.token = token_;
-    header.value.request = operation->id;
-    header.value.item = index;
-    header.value.if_absent = operation->kind == Operation::Kind::set_if_absent;
-    header.value.total = memory.size();
-    header.value.segment = local::kUploadSegmentBytes;
-    header.value.offset = item.next;
-    header.value.length = std::min(header.value.segment, header.value.total - header.value.offset);
-    header.place = local::kInBody;
+    local::LocalValueHeader header{
+        conversation_.value_header(*operation, index, local::kUploadSegmentBytes), local::kInBody};
     OutMessage message{.kind = FrameKind::value};
     std::byte* target = nullptr;
     if (header.value.total <= local::kInlineBytes) {
@@ -380,23 +275,17 @@ std::optional<std::vector<ucp_dt_iov_t>> LocalLink::place(FrameKind kind, std::s
         return std::nullopt;
     }
     const auto header = wire::read_header<wire::ReplyHeader>(bytes.data(), bytes.size());
-    if (!header || header->token != token_) {
+    if (!header || header->token != conversation_.token()) {
         throw Error(ErrorKind::protocol, "a reply without its header");
     }
-    const auto operation = in_flight_.find(header->request);
+    const auto operation = conversation_.find(header->request);
     if (operation == nullptr || header->status != wire::Status::ok || operation->sends_values()) {
         return std::nullopt;
     }
-    in_flight_.moved(*operation);
-    note_reply(peer_, *operation, *header, {});
+    conversation_.moved(*operation);
+    note_reply(peer(), *operation, *header, {});
     note_segment(*operation, *header, body_bytes);
-    std::vector<ucp_dt_iov_t> pieces;
-    Item& item = operation->items[header->item];
-    if (item.memory) {
-        item.memory->pieces(header->offset, header->length, pieces);
-    } else {
-        pieces.push_back({item.owned->data() + header->offset, header->length});
-    }
+    auto pieces = pieces_of(operation->items[header->item], *header);
     filling_ = {operation, *header};
     return pieces;
 }
@@ -413,7 +302,7 @@ void LocalLink::take(InMessage message) {
             }
             upload_->give(room->place, room->length);
             if (const auto node = uploaded_.extract(room->place); !node.empty()) {
-                in_flight_.moved(*node.mapped());
+                conversation_.moved(*node.mapped());
             }
             return pump();
         }
@@ -434,27 +323,16 @@ void LocalLink::take(InMessage message) {
 void LocalLink::on_reply(const InMessage& message) {
     if (filling_) {
         const auto [operation, header] = *std::exchange(filling_, std::nullopt);
-        Item& item = operation->items[header.item];
-        in_flight_.moved(*operation);
-        item.received += header.length;
-        if (item.received == item.size && !item.done) {
-            item_done(operation, item);
-        }
+        conversation_.segment_arrived(operation, operation->items[header.item], header.length);
         return;
     }
     const auto header =
         wire::read_header<wire::ReplyHeader>(message.header.data(), message.header.size());
-    if (header->status == wire::Status::leaving) {
-        leaving_.begin();
-        due_(TimePoint::min());
-        return;
-    }
-    const auto operation = in_flight_.find(header->request);
+    const auto operation = conversation_.on_reply(*header);
     if (operation == nullptr) {
-        return;  // it has ended
-    }
-    in_flight_.moved(*operation);
-    if (header->status == wire::Status::going_on) {
+        if (leaving()) {
+            due_(TimePoint::min());
+        }
         return;
     }
     if (header->status == wire::Status::shown) {
@@ -462,8 +340,8 @@ void LocalLink::on_reply(const InMessage& message) {
     } else if (header->status == wire::Status::unmoved) {
         on_unmoved(operation, header->item);
     } else {
-        note_reply(peer_, *operation, *header, message.body);
-        item_done(operation, operation->items[header->item]);
+        note_reply(peer(), *operation, *header, message.body);
+        conversation_.item_done(operation, operation->items[header->item]);
     }
 }
 
@@ -472,14 +350,10 @@ void LocalLink::on_shown(const Pointer& operation, std::uint32_t number) {
         operation->items[number].done) {
         throw Error(ErrorKind::protocol, "'shown' for what was not wanted");
     }
-    if (visible_.answer_shown(peer_, *operation, number)) {
-        item_done(operation, operation->items[number]);
-        return;
-    }
-    // It has been replaced or removed meanwhile.
-    for (Outgoing& outgoing : request_gets(*operation, {{number}})) {
-        outgoing.header.flags = wire::kSendBytes;
-        send_request(*operation, std::move(outgoing));
+    if (visible_.answer_shown(peer(), *operation, number)) {
+        conversation_.item_done(operation, operation->items[number]);
+    } else {  // it has been replaced or removed meanwhile
+        ask_for_bytes(*operation, {{number}});
     }
 }
 
@@ -487,7 +361,7 @@ void LocalLink::on_unmoved(const Pointer& operation, std::uint32_t number) {
     if (!std::exchange(operation->went_as_file, false) || number != 0) {
         throw Error(ErrorKind::protocol, "'unmoved' for what came in no file");
     }
-    send_values(operation);
+    conversation_.queue_values(operation);
 }
 
 // ---- what other threads read from files ----
@@ -504,8 +378,8 @@ void LocalLink::read_files(const std::shared_ptr<const VisibleFiles>& files,
         ++operation->active;
         reads->start(pool_, std::move(on_end));
     } catch (const std::exception& error) {
-        operation->fail(error, {peer_, ": reading '", operation->items[items[0]].key, "': "});
-        finish(operation);
+        operation->fail(error, {peer(), ": reading '", operation->items[items[0]].key, "': "});
+        conversation_.finish(operation);
     }
 }
 
@@ -514,61 +388,33 @@ void LocalLink::on_read(const std::shared_ptr<FileReads>& reads) {
     reads_.erase(operation->id);
     --operation->active;
     if (!operation->registered) {
-        in_flight_.released(operation);
+        conversation_.released(operation);
         due_(TimePoint::min());
         return;
     }
     operation->moved(Clock::now());
     try {
-        const auto noted = reads->note(peer_);
-        for (Outgoing& outgoing : request_gets(*operation, noted.unknown)) {
-            outgoing.header.flags = wire::kSendBytes;
-            send_request(*operation, std::move(outgoing));
-        }
+        const auto noted = reads->note(peer());
+        ask_for_bytes(*operation, noted.unknown);
         for (const std::uint32_t item : noted.done) {
-            item_done(operation, operation->items[item]);
+            conversation_.item_done(operation, operation->items[item]);
         }
     } catch (const std::exception& error) {
         operation->fail(error, {});
-        finish(operation);
+        conversation_.finish(operation);
     }
 }
 
-void LocalLink::item_done(const Pointer& operation, Item& item) {
-    const bool answered = operation->unanswered > 0;
-    if (answered) {
-        --operation->unanswered;
-        --unanswered_;
-    }
-    if (operation->item_done(item)) {
-        finish(operation);
-    } else if (answered) {
-        pump();
-    }
-}
-
-void LocalLink::finish(const Pointer& operation) {
-    if (filling_ && filling_->operation == operation) {
+void LocalLink::stop(const Operation& operation) {
+    if (filling_ && filling_->operation.get() == &operation) {
         filling_.reset();
         socket_.redirect();
     }
-    if (const auto found = reads_.find(operation->id); found != reads_.end()) {
+    if (const auto found = reads_.find(operation.id); found != reads_.end()) {
         found->second->stop();
         due_(Clock::now() + kLocalReleaseTimeout);
     }
-    if (operation->failed() && !closed_) {
-        try {
-            send_request(*operation, {{{}, 0, wire::Op::abandon, 0, 0, 0}, {}});
-        } catch (const std::exception&) {  // for want of memory: what comes of it is dropped
-        }
-    }
-    if (!operation->failed()) {
-        report_slow(peer_, *operation);
-    }
-    in_flight_.end(operation);
-    unanswered_ -= std::exchange(operation->unanswered, 0);
-    pump();
-    if (leaving_.begun()) {
+    if (leaving()) {
         due_(TimePoint::min());
     }
 }

@@ -3,16 +3,15 @@
 #pragma once
 
 #include <atomic>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
-#include "client/in_flight.hpp"
-#include "client/leaving.hpp"
+#include "client/conversation.hpp"
 #include "client/link.hpp"
 #include "local/local_socket.hpp"
 #include "local_client/file_reads.hpp"
@@ -25,6 +24,7 @@ namespace ucxstore {
 
 class LocalLink : public Link,
                   public std::enable_shared_from_this<LocalLink>,
+                  private Conversation::Carrier,
                   private local::LocalSocket::Handler {
   public:
     // `due` is told of each deadline, on the thread: tick() is to be called by then. `pool` reads
@@ -32,7 +32,7 @@ class LocalLink : public Link,
     LocalLink(std::shared_ptr<EventThread> thread, std::shared_ptr<WorkerPool> pool, Fd socket,
               const wire::Token& token, std::string peer, std::function<void(TimePoint)> due);
 
-    const std::string& peer() const override { return peer_; }
+    const std::string& peer() const override { return conversation_.peer(); }
     // Copies what can be seen before it returns.
     void submit(const std::shared_ptr<Operation>& operation) override;
     std::optional<std::uint64_t> see(std::string_view key, std::byte* out,
@@ -47,7 +47,7 @@ class LocalLink : public Link,
     void cancel(const std::shared_ptr<Operation>& operation) override;
     void close() override;
     bool failed() const override { return closed_; }
-    bool leaving() const override { return leaving_.begun(); }
+    bool leaving() const override { return conversation_.leaving(); }
     std::vector<std::string> lanes() override { return {"local"}; }
 
     // What follows is for the thread.
@@ -59,18 +59,12 @@ class LocalLink : public Link,
     // Fails what is under way; `lost` where this side did not want it.
     void end(ErrorKind kind, std::string_view message, bool lost);
     // Whether no operation waits any more for its memory to be given back.
-    bool released() const { return in_flight_.empty(); }
+    bool released() const { return conversation_.empty(); }
     // Completes those that do, as leaked.
     void abandon();
 
   private:
     using Pointer = std::shared_ptr<Operation>;
-
-    // An item whose value is still to be sent, or the rest of it.
-    struct Value {
-        Pointer operation;
-        std::uint32_t item;
-    };
 
     // The item that the body goes to which is being read.
     struct Filling {
@@ -80,14 +74,17 @@ class LocalLink : public Link,
 
     // Lets the server look at what this process holds, whenever it is called.
     std::function<void()> tell_held();
-    void start(const Pointer& operation);
-    void begin(const Pointer& operation);
+    // Sends what it asks, and has other threads read what they can.
+    void start(const Pointer& operation, const VisibleStorage::Unanswered& unanswered);
     void move();
     void send(local::OutMessage message);
-    void send_request(const Operation& operation, Outgoing outgoing);
-    void send_values(const Pointer& operation);
-    void send_file(const Pointer& operation);
-    void pump();
+    void send_request(Outgoing outgoing) override;
+    bool send_file(const Pointer& operation) override;
+    void pump() override;
+    void stop(const Operation& operation) override;
+    void shut(const char* why) override { end(ErrorKind::server_lost, why, false); }
+    // Asks the server for the bytes of items of a get, which cannot be seen.
+    void ask_for_bytes(const Operation& operation, std::span<const std::uint32_t> items);
     bool send_segment(const Pointer& operation, Item& item, std::uint32_t index);
     std::optional<std::vector<ucp_dt_iov_t>> place(local::FrameKind kind, std::string_view header,
                                                    std::uint64_t body_bytes) override;
@@ -102,16 +99,11 @@ class LocalLink : public Link,
     void read_files(const std::shared_ptr<const VisibleFiles>& files, const Pointer& operation,
                     const std::vector<std::uint32_t>& items);
     void on_read(const std::shared_ptr<FileReads>& reads);
-    void item_done(const Pointer& operation, Item& item);
-    void finish(const Pointer& operation);
 
     const std::shared_ptr<EventThread> thread_;
     const std::shared_ptr<WorkerPool> pool_;
-    const wire::Token token_;
-    const std::string peer_;
     const std::function<void(TimePoint)> due_;
     std::atomic<bool> closed_ = false;
-    Leaving leaving_;
     VisibleStorage visible_;
     // Until the server says what it takes, it is worth a try.
     std::atomic<std::uint64_t> least_in_file_ = shared::kLeastInFile;
@@ -119,16 +111,12 @@ class LocalLink : public Link,
 
     // On the thread:
     local::LocalSocket socket_;
-    InFlight in_flight_;
+    Conversation conversation_;
     std::unordered_map<std::uint64_t, std::shared_ptr<FileReads>> reads_;  // by operation
-    std::deque<Value> values_;
     std::unique_ptr<Upload> upload_;
     std::unordered_map<std::uint64_t, Pointer> uploaded_;  // whose segments are there, by place
     std::optional<Filling> filling_;
-    std::string cause_;
-    bool waits_ = false;            // for the socket to take more
-    std::uint64_t unanswered_ = 0;  // values, as Operation::unanswered, of all operations
-    bool pumping_ = false;
+    bool waits_ = false;  // for the socket to take more
 };
 
 }  // namespace ucxstore

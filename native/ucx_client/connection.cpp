@@ -48,17 +48,22 @@ class Connection::Receive : public Request {
     }
     void completed(ucs_status_t status) override {
         end();
-        Item& received = operation->items[item];
-        const bool altered = forged() || (expected && sum() != *expected);
-        if (status == UCS_OK && operation->registered && altered) {
-            connection->altered(operation, received);
-        } else {
-            connection->segment_arrived(operation, received, length, status);
+        if (operation->registered) {
+            note(operation->items[item], status);
         }
-        connection->in_flight_.released(operation);
+        connection->conversation_.released(operation);
     }
 
   private:
+    void note(Item& received, ucs_status_t status) {
+        if (status != UCS_OK) {
+            connection->broke_off(operation, received, status);
+        } else if (forged() || (expected && sum() != *expected)) {
+            connection->altered(operation, received);
+        } else {
+            connection->conversation_.segment_arrived(operation, received, length);
+        }
+    }
     void end() {
         if (std::exchange(begun_, false)) {
             --operation->active;
@@ -85,11 +90,11 @@ class Connection::SendValue : public Request {
     void completed(ucs_status_t status) override {
         end();
         if (status == UCS_OK) {
-            connection->in_flight_.moved(*operation);
+            connection->conversation_.moved(*operation);
             connection->pump();
         }
         // A failure shows as the end of the connection, or as the server's own reply.
-        connection->in_flight_.released(operation);
+        connection->conversation_.released(operation);
     }
 
   private:
@@ -115,8 +120,7 @@ Connection::Connection(std::unique_ptr<Worker> worker, const wire::Token& token,
                        const std::string& address, std::string peer, Integrity integrity,
                        const Keys& keys)
     : Peer(std::move(worker), kReleaseTimeout),
-      token_(token),
-      peer_(std::move(peer)),
+      conversation_(token, std::move(peer), *this),
       seals_(keys ? std::make_unique<wire::Seals>(*keys) : nullptr),
       endpoint_(*worker_, address),
       checked_(seals_ == nullptr &&
@@ -125,7 +129,7 @@ Connection::Connection(std::unique_ptr<Worker> worker, const wire::Token& token,
     // A first message at once, before UCX looks at its sockets again: where the server has gone by
     // then, UCX crashes as it sends the first one, until it has called Endpoint::on_error(). Nobody
     // waits for the answer.
-    send_request({{token_, 0, wire::Op::ping, 0, 0, 0}, {}});
+    send_request({{token, 0, wire::Op::ping, 0, 0, 0}, {}});
 }
 
 void Connection::doom(ErrorKind kind, const std::string& message) {
@@ -150,9 +154,7 @@ ucs_status_t Connection::on_message(void* self, const void* header, std::size_t 
         try {
             connection->on_payload(header, header_size, std::move(payload));
         } catch (const Error& error) {
-            const bool broken = error.kind() == ErrorKind::protocol;
-            connection->doom(error.kind(), (broken ? "the server broke the protocol: " : "") +
-                                               std::string(error.what()));
+            connection->doom(error.kind(), Conversation::cause_of(error));
         }
     } catch (const std::exception&) {  // for want of memory
         connection->lose();
@@ -179,7 +181,7 @@ void Connection::on_payload(const void* header, std::size_t header_size, Payload
         payload.size = message->data.bytes;
     }
     const auto decoded = wire::read_header<wire::ReplyHeader>(header, header_size);
-    if (!decoded || decoded->token != token_) {
+    if (!decoded || decoded->token != token()) {
         return;
     }
     if (checked_) {
@@ -202,48 +204,13 @@ void Connection::report_connected() const {
     for (const std::string& lane : endpoint_.lanes()) {
         lanes += (lanes.empty() ? "" : ", ") + lane;
     }
-    report(log::info, log::EventKind::connected, peer_, lanes);
+    report(log::info, log::EventKind::connected, peer(), lanes);
 }
 
 void Connection::start(const std::shared_ptr<Operation>& operation) {
     thread_.check("starting an operation");
-    if (failed()) {
-        operation->fail(ErrorKind::server_lost,
-                        {peer_, ": ", cause_.empty() ? "the connection is closed" : cause_});
-        operation->complete();
-        return;
-    }
-    try {
-        begin(operation);
-    } catch (const std::exception& error) {
-        operation->fail(error, {peer_, ": "});
-        if (operation->registered) {
-            finish(operation);
-        } else {
-            operation->complete();
-        }
-    }
-}
-
-void Connection::begin(const std::shared_ptr<Operation>& operation) {
     operation->large = operation->memory_bytes() >= Operation::kLargeBytes;
-    operation->moved(Clock::now());
-    in_flight_.add(operation);
-    if (operation->items.empty()) {
-        finish(operation);
-        return;
-    }
-    for (auto& outgoing : std::exchange(operation->requests, {})) {
-        outgoing.header.token = token_;
-        outgoing.header.request = operation->id;
-        send_request(std::move(outgoing));
-    }
-    if (operation->sends_values()) {
-        for (std::uint32_t i = 0; i < operation->items.size(); ++i) {
-            values_.push_back({operation, i});
-        }
-        pump();
-    }
+    conversation_.start(operation);
 }
 
 void Connection::send_request(Outgoing outgoing) {
@@ -277,57 +244,22 @@ void Connection::seal(Request& request, wire::Message kind, std::string& header,
 }
 
 void Connection::pump() {
-    if (std::exchange(pumping_, true)) {
-        return;  // a send that completed at once; the loop below goes on
-    }
-    while (!failed() && !values_.empty() && active_sends_ < kMaxSends &&
-           active_bytes_ < kMaxSendBytes) {
-        const Value next = values_.front();
-        Item& item = next.operation->items[next.item];
-        if (!next.operation->registered || item.done) {
-            values_.pop_front();  // failed, or refused by the server, meanwhile
-            continue;
-        }
-        const bool begins = item.next == 0;
-        if (begins && unanswered_ >= wire::kMaxUnanswered) {
-            break;
-        }
-        try {
-            if (begins) {  // before it is sent: the answer may come inside the call
-                note_begun(*next.operation);
+    conversation_.send_values(
+        [this](const std::shared_ptr<Operation>& operation, Item& item, std::uint32_t index) {
+            const bool has_room =
+                !failed() && active_sends_ < kMaxSends && active_bytes_ < kMaxSendBytes;
+            if (has_room) {
+                send_segment(operation, item, index);
             }
-            send_segment(next.operation, item, next.item);
-        } catch (const std::exception& error) {  // no exception may pass through UCX
-            next.operation->fail(error, {peer_, ": sending '", item.key, "': "});
-            finish(next.operation);
-            continue;
-        }
-        if (item.next >= item.memory->size()) {
-            values_.pop_front();
-        }
-    }
-    pumping_ = false;
-}
-
-// The first bytes of a value are sent: until now it has only waited for others.
-void Connection::note_begun(Operation& operation) {
-    operation.moved(Clock::now());
-    ++operation.unanswered;
-    ++unanswered_;
+            return has_room;
+        });
 }
 
 void Connection::send_segment(const std::shared_ptr<Operation>& operation, Item& item,
                               std::uint32_t index) {
     const Memory& memory = *item.memory;
-    wire::ValueHeader header{};
-    header.token = token_;
-    header.request = operation->id;
-    header.item = index;
-    header.if_absent = operation->kind == Operation::Kind::set_if_absent;
-    header.total = memory.size();
-    header.segment = memory.segment_bytes();
-    header.offset = item.next;
-    header.length = std::min(header.segment, header.total - header.offset);
+    const wire::ValueHeader header =
+        conversation_.value_header(*operation, index, memory.segment_bytes());
     item.next += header.length;
     std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
     bytes += item.key;
@@ -347,20 +279,12 @@ void Connection::send_segment(const std::shared_ptr<Operation>& operation, Item&
 }
 
 void Connection::on_reply(const wire::ReplyHeader& header, const Payload& payload) {
-    if (header.status == wire::Status::leaving) {
-        leaving_.begin();
-        return;
-    }
-    const auto operation = in_flight_.find(header.request);
+    const auto operation = conversation_.on_reply(header);
     if (operation == nullptr) {
-        return;  // it has ended; UCX drops what we do not receive
+        return;  // UCX drops what we do not receive
     }
     if (!std::exchange(answered_, true) && log::wants(log::Area::client, log::info)) {
         report_connected();
-    }
-    in_flight_.moved(*operation);
-    if (header.status == wire::Status::going_on) {
-        return;
     }
     const std::span<const std::byte> data = payload.data;
     const bool is_altered = payload.forged || (payload.sum && payload.descriptor == nullptr &&
@@ -368,18 +292,15 @@ void Connection::on_reply(const wire::ReplyHeader& header, const Payload& payloa
     if (is_altered && header.item < operation->items.size()) {
         return altered(operation, operation->items[header.item]);
     }
-    if (note_reply(peer_, *operation, header,
+    if (note_reply(peer(), *operation, header,
                    {reinterpret_cast<const char*>(data.data()), data.size()})) {
         receive(operation, header, payload);
-    } else if (header.status == wire::Status::storage || header.status == wire::Status::altered) {
-        // Segments of it that were sent before may still come.
-        if (header.status == wire::Status::altered) {
-            finish_altered(operation);
-        } else {
-            finish(operation);
-        }
+    } else if (header.status == wire::Status::altered) {
+        finish_altered(operation);
+    } else if (header.status == wire::Status::storage) {
+        conversation_.finish(operation);  // segments of it that were sent before may still come
     } else {
-        item_done(operation, operation->items[header.item]);
+        conversation_.item_done(operation, operation->items[header.item]);
     }
 }
 
@@ -388,18 +309,14 @@ void Connection::receive(const std::shared_ptr<Operation>& operation,
     note_segment(*operation, header, payload.size);
     Item& item = operation->items[header.item];
     if (header.length == 0) {
-        item_done(operation, item);
+        conversation_.item_done(operation, item);
         return;
     }
     auto request = std::make_unique<Receive>();
-    if (item.memory) {
-        item.memory->pieces(header.offset, header.length, request->pieces);
-    } else {
-        request->pieces.push_back({item.owned->data() + header.offset, header.length});
-    }
+    request->pieces = pieces_of(item, header);
     if (payload.descriptor == nullptr) {
         scatter(payload.data.data(), payload.data.size(), request->pieces);
-        segment_arrived(operation, item, header.length, UCS_OK);
+        conversation_.segment_arrived(operation, item, header.length);
         return;
     }
     request->connection = self();
@@ -419,7 +336,7 @@ void Connection::receive(const std::shared_ptr<Operation>& operation,
 }
 
 void Connection::altered(const std::shared_ptr<Operation>& operation, const Item& item) {
-    operation->fail(ErrorKind::integrity, {peer_, ": '", item.key,
+    operation->fail(ErrorKind::integrity, {peer(), ": '", item.key,
                                            "' was changed on its way here: a message does not fit ",
                                            encrypted() ? "its tag" : "its checksum"});
     finish_altered(operation);
@@ -431,159 +348,65 @@ void Connection::finish_altered(const std::shared_ptr<Operation>& operation) {
     if (encrypted()) {
         doom(ErrorKind::integrity, "another message on the connection was changed on its way");
     } else {
-        finish(operation);
+        conversation_.finish(operation);
     }
 }
 
-void Connection::segment_arrived(const std::shared_ptr<Operation>& operation, Item& item,
-                                 std::uint64_t length, ucs_status_t status) {
-    if (!operation->registered) {
-        return;
-    }
-    if (status != UCS_OK) {
-        // The endpoint is failing, the server could not send what it promised, or there was no
-        // memory for what came: of this reply nothing more will come that can be used.
-        operation->fail(status == UCS_ERR_NO_MEMORY ? ErrorKind::memory : ErrorKind::server_lost,
-                        {peer_, ": '", item.key, "' broke off: ", ucs_status_string(status)});
-        finish(operation);
-        return;
-    }
-    in_flight_.moved(*operation);
-    item.received += length;
-    if (item.received == item.size && !item.done) {
-        item_done(operation, item);
-    }
+// The endpoint is failing, the server could not send what it promised, or there was no memory for
+// what came: of this reply nothing more will come that can be used.
+void Connection::broke_off(const std::shared_ptr<Operation>& operation, const Item& item,
+                           ucs_status_t status) {
+    operation->fail(status == UCS_ERR_NO_MEMORY ? ErrorKind::memory : ErrorKind::server_lost,
+                    {peer(), ": '", item.key, "' broke off: ", ucs_status_string(status)});
+    conversation_.finish(operation);
 }
 
-void Connection::item_done(const std::shared_ptr<Operation>& operation, Item& item) {
-    const bool answered = operation->unanswered > 0;
-    if (answered) {
-        --operation->unanswered;
-        --unanswered_;
-    }
-    if (operation->item_done(item)) {
-        finish(operation);
-    } else if (answered) {
-        pump();
-    }
-}
-
-void Connection::finish(const std::shared_ptr<Operation>& operation) {
-    if (operation->failed() && !failed()) {
-        try {
-            send_request({{token_, operation->id, wire::Op::abandon, 0, 0, 0}, {}});
-        } catch (const std::exception&) {  // for want of memory: what comes of it is dropped
-        }
-    }
-    if (!operation->failed()) {
-        report_slow(peer_, *operation);
-    }
-    in_flight_.end(operation);
-    unanswered_ -= std::exchange(operation->unanswered, 0);
-    pump();
-}
-
-void Connection::cancel(const std::shared_ptr<Operation>& operation) {
-    if (operation->registered) {
-        operation->fail(ErrorKind::cancelled, {peer_, ": the request was cancelled"});
-        finish(operation);
-    }
-}
-
-void Connection::close(ErrorKind kind, std::string_view message) {
+void Connection::close(ErrorKind kind, std::string_view message, bool lost) {
     if (!begin_close()) {
         return;
     }
-    try {
-        cause_ = message;
-    } catch (const std::bad_alloc&) {  // it is just closed then
-    }
-    values_.clear();
+    conversation_.report_end(lost, message);
     endpoint_.close();
-    in_flight_.for_each([&](const std::shared_ptr<Operation>& operation) {
-        std::string about;
-        try {
-            about = kind == ErrorKind::integrity ? operation->waiting_for() : "";
-        } catch (const std::bad_alloc&) {  // it is not named then
-        }
-        operation->fail(kind, {peer_, ": ", about, message});
-        finish(operation);
-    });
+    conversation_.end(kind, message);
 }
 
-void Connection::shut(const char* why) {
-    if (!closed_) {
-        report(log::info, log::EventKind::closed, peer_, why);
-    }
-    close(ErrorKind::server_lost, why);
-}
-
-void Connection::give_up(ErrorKind kind, std::string_view message) {
-    if (!closed_) {
-        report(log::warning, log::EventKind::lost, peer_, message, in_flight_.registered());
-    }
-    close(kind, message);
-}
+void Connection::shut(const char* why) { close(ErrorKind::server_lost, why, false); }
 
 TimePoint Connection::tick(Progress& progress, TimePoint now) {
-    if (doom_ && !closed_) {
-        give_up(doom_->kind, doom_->message);
+    if (doom_) {
+        close(doom_->kind, doom_->message);
     }
-    if (lost_ && !closed_) {
-        give_up(ErrorKind::server_lost, "the server is gone");
+    if (lost_) {
+        close(ErrorKind::server_lost, "the server is gone");
     }
     if (endpoint_.failed() && !closed_) {
-        give_up(ErrorKind::server_lost, "the server is gone (" + endpoint_.cause() + ")");
+        close(ErrorKind::server_lost, "the server is gone (" + endpoint_.cause() + ")");
     }
-    return std::min({time_out(now), hang_up(now), release(progress, now)});
+    return std::min({conversation_.tick(now), release(progress, now)});
 }
 
-TimePoint Connection::hang_up(TimePoint now) {
-    const TimePoint due = leaving_.due(in_flight_.empty() && !closed_, now);
-    if (due > now) {
-        return due;
-    }
-    shut(kLeft);
-    return TimePoint::max();
-}
-
-TimePoint Connection::time_out(TimePoint now) {
-    const auto [late, next] = in_flight_.late(now);
-    for (const auto& operation : late) {
-        if (!operation->registered) {
-            continue;  // the connection was reset for the operation before it
-        }
-        const std::string message = operation->late_text();
-        operation->fail(ErrorKind::timeout, {peer_, ": ", message});
-        const bool held = operation->active > 0;
-        finish(operation);
-        if (held) {
-            give_up(
-                ErrorKind::server_lost,
-                "the connection was reset, as another request on it stood still (" + message + ")");
-        }
-    }
-    return next;
+// The memory is given back only once the transfer ends, and so the connection.
+void Connection::on_stuck(const std::string& text) {
+    close(ErrorKind::server_lost,
+          "the connection was reset, as another request on it stood still (" + text + ")");
 }
 
 TimePoint Connection::release(Progress& progress, TimePoint now) {
     const auto [stuck, next] =
-        in_flight_.unreleased(now, closed_ ? kReleaseTimeout : kReleaseGrace);
+        conversation_.unreleased(now, closed_ ? kReleaseTimeout : kReleaseGrace);
     if (stuck.empty()) {
         return next;
     }
     if (!closed_) {
-        give_up(ErrorKind::server_lost,
-                "the connection was reset, as a cancelled request on it did not end");
-        in_flight_.wait_anew(now);
+        close(ErrorKind::server_lost,
+              "the connection was reset, as a cancelled request on it did not end");
+        conversation_.wait_anew(now);
         return now + kReleaseTimeout;
     }
     if (worker_ != nullptr) {
         progress.retire(worker_, true);  // gives all back that it can
     }
-    for (const auto& operation : stuck) {
-        in_flight_.leak(operation, peer_, "UCX did not give the memory back");
-    }
+    conversation_.leak(stuck, "UCX did not give the memory back");
     return next;
 }
 

@@ -2,13 +2,11 @@
 // progress thread.
 #pragma once
 
-#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
 
-#include "client/in_flight.hpp"
-#include "client/leaving.hpp"
+#include "client/conversation.hpp"
 #include "protocol/sealing.hpp"
 #include "protocol/sums.hpp"
 #include "ucx/endpoint.hpp"
@@ -17,7 +15,7 @@
 
 namespace ucxstore {
 
-class Connection : public Peer {
+class Connection : public Peer, private Conversation::Carrier {
   public:
     // Whether all messages have checksums; nullopt: where they go over TCP to another host.
     using Integrity = std::optional<bool>;
@@ -28,32 +26,30 @@ class Connection : public Peer {
     Connection(std::unique_ptr<Worker> worker, const wire::Token& token, const std::string& address,
                std::string peer, Integrity integrity = false, const Keys& keys = {});
 
-    const wire::Token& token() const { return token_; }
-    const std::string& peer() const { return peer_; }
+    const wire::Token& token() const { return conversation_.token(); }
+    const std::string& peer() const { return conversation_.peer(); }
     std::vector<std::string> lanes() const { return endpoint_.lanes(); }
-    bool checked() const { return checked_ || encrypted(); }       // any thread
-    bool encrypted() const { return seals_ != nullptr; }           // any thread
-    bool failed() const { return closed_ || endpoint_.failed(); }  // any thread
-    // Whether the server has said that it ends: see Leaving. Any thread.
-    bool leaving() const { return leaving_.begun(); }
+    bool checked() const { return checked_ || encrypted(); }                // any thread
+    bool encrypted() const { return seals_ != nullptr; }                    // any thread
+    bool failed() const override { return closed_ || endpoint_.failed(); }  // any thread
+    // Whether the server has said that it ends. Any thread.
+    bool leaving() const { return conversation_.leaving(); }
 
     void lose() noexcept override { lost_ = true; }
     void shut(const char* why) override;
     TimePoint tick(Progress& progress, TimePoint now) override;
-    bool busy() const override { return !in_flight_.empty(); }
+    bool busy() const override { return !conversation_.empty(); }
 
     void start(const std::shared_ptr<Operation>& operation);
     // The operation fails as cancelled, once what UCX is transferring for it right now has ended.
-    void cancel(const std::shared_ptr<Operation>& operation);
+    void cancel(const std::shared_ptr<Operation>& operation) { conversation_.cancel(operation); }
 
   private:
     // The server is lost, or has broken the protocol. Only noted, as nothing may be closed inside
     // UCX's callbacks; tick() closes.
     void doom(ErrorKind kind, const std::string& message);
-    // Fails all operations on it, in bounded time. Needs no memory.
-    void close(ErrorKind kind, std::string_view message);
-    // The same, and logs a warning: this side did not want it.
-    void give_up(ErrorKind kind, std::string_view message);
+    // Fails all operations on it, in bounded time. Needs no memory. `lost` as in report_end().
+    void close(ErrorKind kind, std::string_view message, bool lost = true);
     void report_connected() const;
     std::shared_ptr<Connection> self() {
         return std::static_pointer_cast<Connection>(shared_from_this());
@@ -77,10 +73,9 @@ class Connection : public Peer {
     class SendValue;
     class SendRequest;
 
-    void begin(const std::shared_ptr<Operation>& operation);
-    void pump();
-    void note_begun(Operation& operation);
-    void send_request(Outgoing outgoing);
+    void send_request(Outgoing outgoing) override;
+    void pump() override;
+    void on_stuck(const std::string& text) override;
     void seal(Request& request, wire::Message kind, std::string& header, std::uint64_t data_bytes);
     void send_segment(const std::shared_ptr<Operation>& operation, Item& item, std::uint32_t index);
     void receive(const std::shared_ptr<Operation>& operation, const wire::ReplyHeader& header,
@@ -88,39 +83,22 @@ class Connection : public Peer {
     // A segment of it has come, but was changed on its way.
     void altered(const std::shared_ptr<Operation>& operation, const Item& item);
     void finish_altered(const std::shared_ptr<Operation>& operation);
-    void segment_arrived(const std::shared_ptr<Operation>& operation, Item& item,
-                         std::uint64_t length, ucs_status_t status);
-    void item_done(const std::shared_ptr<Operation>& operation, Item& item);
-    void finish(const std::shared_ptr<Operation>& operation);
-    TimePoint time_out(TimePoint now);
-    TimePoint hang_up(TimePoint now);
+    void broke_off(const std::shared_ptr<Operation>& operation, const Item& item,
+                   ucs_status_t status);
     TimePoint release(Progress& progress, TimePoint now);
-
-    // An item whose value is still to be sent, or the rest of it.
-    struct Value {
-        std::shared_ptr<Operation> operation;
-        std::uint32_t item;
-    };
 
     struct Doom {
         ErrorKind kind;
         std::string message;
     };
 
-    const wire::Token token_;
-    const std::string peer_;
+    Conversation conversation_;
     const std::unique_ptr<wire::Seals> seals_;  // nullptr where nothing is encrypted
     Endpoint endpoint_;
     const bool checked_;
-    InFlight in_flight_;
-    std::deque<Value> values_;
     std::uint64_t active_sends_ = 0;
     std::uint64_t active_bytes_ = 0;
-    std::uint64_t unanswered_ = 0;  // values, as Operation::unanswered, of all operations
-    bool pumping_ = false;
     bool answered_ = false;  // whether any reply has come
-    Leaving leaving_;
-    std::string cause_;
     std::optional<Doom> doom_;
     bool lost_ = false;
 };
