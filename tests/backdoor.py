@@ -13,8 +13,28 @@ from ucxstore.base.address import Address
 from ucxstore.base.native import core
 from ucxstore.client.connect import Greeting
 from ucxstore.client.memory import readable_view
+from ucxstore.server import Server
+from ucxstore.server.accepting.acceptor import Acceptor
+from ucxstore.server.source_thread.carrier import Carrier
 
 TIMEOUT = 10.0
+
+
+def acceptor_of(server: Server) -> Acceptor:
+    """Return what accepts a server's clients."""
+    return server._threads._acceptor
+
+
+def carrier_of(server: Server) -> Carrier:
+    """Return what asks a server's source."""
+    carrier = server._threads._carrier
+    assert carrier is not None
+    return carrier
+
+
+def believes(server: Server, key: str) -> bool:
+    """Tell whether a server answers from its cache without asking its source."""
+    return carrier_of(server)._storage.believes(key)
 
 
 class Backdoor(Protocol):

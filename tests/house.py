@@ -392,3 +392,82 @@ def _allowed_rooms(text: str) -> set[str] | None:
         return None
     rooms = set(re.findall(r"`(\w+)`", text))
     return rooms | {"_core"} if "base" in rooms else rooms
+
+
+# Names that are public all the same.
+PUBLIC = {"_asdict", "_exit", "_fields", "_repr_html_", "_replace"}
+
+# Private names of other libraries, which have no public ones for the same.
+PRIVATE_OF_LIBRARIES = {
+    "argparse": {"_ActionsContainer", "_actions"},
+    "ctypes": {"_handle"},
+    "importlib": {"_module_locks"},
+    "threading": {"_at_fork_reinit"},
+    "zarr": {
+        "_ShardIndex",
+        "_codec",
+        "_decode_shard_index_sync",
+        "_decode_sync",
+        "_encode_shard_index_sync",
+        "_get_chunk_spec",
+        "_get_chunks_per_shard",
+        "_get_shard_indexer_and_value",
+        "_shard_index_size",
+        "_store",
+        "_subchunk_order_iter",
+    },
+}
+
+
+def private_uses(tree: Path) -> Iterator[tuple[Path, int, str]]:
+    """Yield where a file uses a private name that is another's: file, line, and the name.
+
+    A name is a file's own if the file defines it, or if a class there has it as ``self`` or
+    ``cls``, perhaps from a class that it inherits.
+    """
+    for file in sorted(tree.rglob("*.py")):
+        nodes = list(ast.walk(ast.parse(file.read_text())))
+        defined = {name for node in nodes for name in _defined(node)}
+        for node in nodes:
+            for name in _used(node):
+                if re.match(r"_[^_]", name) and name not in defined | PUBLIC:
+                    yield file, node.lineno, name  # type: ignore[attr-defined]
+
+
+def _defined(node: ast.AST) -> list[str]:
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            return [node.name]
+        case ast.Name(ctx=ast.Store()):
+            return [node.id]
+        case ast.Attribute(value=ast.Name(id="self" | "cls")):
+            return [node.attr]
+    return []
+
+
+def _used(node: ast.AST) -> list[str]:
+    match node:
+        case ast.Attribute(value=ast.Call(func=ast.Name(id="super"))):
+            return []
+        case ast.Attribute():
+            return [node.attr]
+        case ast.ImportFrom():
+            names = [alias.name for alias in node.names]
+            return [name for name in names if (node.module, name) != ("ucxstore", "_core")]
+        case ast.Call(
+            func=ast.Name(id="getattr" | "setattr" | "hasattr" | "delattr")
+            | ast.Attribute(attr="setattr" | "delattr"),
+            args=[_, ast.Constant(value=str(name)), *_],
+        ):
+            return [name]
+    return []
+
+
+def private_uses_of_ours(package: Path) -> list[str]:
+    """Return where a module of ours uses a private name of another one."""
+    libraries = set().union(*PRIVATE_OF_LIBRARIES.values())
+    return [
+        f"{file.relative_to(package)}:{line}: {name} is private to another module"
+        for file, line, name in private_uses(package)
+        if name not in libraries
+    ]

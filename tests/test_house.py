@@ -9,6 +9,7 @@ from tests import house
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "ucxstore"
+TESTS = ROOT / "tests"
 
 
 def test_packages_import_downward() -> None:
@@ -61,6 +62,15 @@ def test_no_two_classes_share_a_name() -> None:
 
 def test_the_code_has_the_words_of_the_glossary() -> None:
     assert house.unused_words(ROOT) == []
+
+
+def test_private_names_stay_in_their_module() -> None:
+    assert house.private_uses_of_ours(PACKAGE) == []
+
+
+def test_tests_use_fewer_and_fewer_private_names() -> None:
+    """Lower the number with them: what tests need of a module is better a function of it."""
+    assert len([*house.private_uses(TESTS)]) <= 164
 
 
 # ---- that the rules see what breaks them ----
@@ -154,6 +164,29 @@ def test_what_is_not_pure_is_found(text: str, copy: Path) -> None:
     line = plant(copy / "ucxstore/pipeline/geometry/runs.py", text)
     [found] = house.impure_imports(copy / "ucxstore")
     assert found.startswith(f"pipeline/geometry/runs.py:{line}: imports ")
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("store._chunk_access", "_chunk_access"),
+        ("def f(store): return store.with_read_only()._counters.add", "_counters"),
+        ("getattr(store, '_channel')", "_channel"),
+        ("monkeypatch.setattr(scheduler, '_pool', None)", "_pool"),
+        ("from ucxstore.cli import _COMMANDS", "_COMMANDS"),
+    ],
+)
+def test_a_private_name_of_another_module_is_found(text: str, name: str, copy: Path) -> None:
+    line = plant(copy / "ucxstore/cluster/placement.py", text)
+    assert house.private_uses_of_ours(copy / "ucxstore") == [
+        f"cluster/placement.py:{line}: {name} is private to another module"
+    ]
+
+
+def test_private_names_of_its_own_are_a_modules_own(copy: Path) -> None:
+    text = "class Own:\n    _one = 1\n\n    def two(self, other): return other._one, self._two"
+    plant(copy / "ucxstore/cluster/placement.py", text)
+    assert house.private_uses_of_ours(copy / "ucxstore") == []
 
 
 def test_a_module_without_a_layer_is_found(copy: Path) -> None:

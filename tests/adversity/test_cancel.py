@@ -30,6 +30,7 @@ from tests.adversity.transfers import (
 from tests.eventually import eventually
 from ucxstore import ServerLostError, UcxStore
 from ucxstore.client.requests import Request
+from ucxstore.pipeline.access import access_to
 
 MEDIUM = 20_000_000
 
@@ -238,7 +239,7 @@ def test_an_interrupt_between_the_start_of_a_read_and_the_wait_for_it(
 ) -> None:
     """Python looks for signals there, too."""
     out = filled(BLANK)
-    channel = store._channel
+    channel = access_to(store).channel
     begin = channel.begin
 
     def interrupted(request: Request[Any], queue: None) -> Any:

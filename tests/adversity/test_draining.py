@@ -266,7 +266,7 @@ def test_what_is_under_way_is_finished(way: str, number: signal.Signals, tmp_pat
         spawn(way, tmp_path) as server,
         open_store(way, server.address) as store,
     ):
-        store._channel.open_sync()
+        store.ping_sync()
         value = as_buffer(filled(VALUE, 200_000_000))
         writing = Background(lambda: store.set_sync("large", value))
         eventually(lambda: _has_begun(server) or not writing.running, pause=0)
@@ -303,7 +303,7 @@ def test_what_is_written_to_a_source(way: str, slow: float) -> None:
     source = _Slow(slow)
     server = Server(source, grace=3.0, **WAYS[way])
     with open_store(way, server.address, connect_timeout=1.0) as store:
-        store._channel.open_sync()
+        store.ping_sync()
         writing = Background(lambda: store.set_sync("key", as_buffer(b"value")))
         eventually(lambda: server.stats()["writing_bytes"])
         begun = time.monotonic()
@@ -312,11 +312,11 @@ def test_what_is_written_to_a_source(way: str, slow: float) -> None:
         eventually(lambda: not writing.running)
         if slow < 3:
             assert writing.error is None
-            assert "key" in source._store_dict
+            assert source.get_sync("key") is not None
         else:
             assert writing.error is not None
             assert issubclass(writing.error[0], ServerLostError)
-            assert "key" not in source._store_dict
+            assert source.get_sync("key") is None
 
 
 @any_way
@@ -324,7 +324,7 @@ def test_a_request_that_does_not_end_has_the_grace_and_no_more(way: str) -> None
     with Server(_Slow(60.0), grace=1.0, **WAYS[way]) as server:
         assert server._grace == 1.0
         with open_store(way, server.address, connect_timeout=1.0) as store:
-            store._channel.open_sync()
+            store.ping_sync()
             writing = Background(lambda: store.set_sync("key", as_buffer(b"value")))
             eventually(lambda: server.stats()["writing_bytes"])
             begun = time.monotonic()
@@ -346,7 +346,7 @@ def test_a_second_signal_ends_it_at_once(way: str, tmp_path: Path) -> None:
         assert server.stdout is not None
         address = server.stdout.readline().split()[-1]
         store = stack.enter_context(open_store(way, address))
-        store._channel.open_sync()
+        store.ping_sync()
         stuck = stack.enter_context(_Stuck(address, way))
         server.send_signal(signal.SIGTERM)
         _refuses(address)
@@ -365,7 +365,7 @@ class _Stuck:
             "import os, signal, threading, time, numpy as np\n"
             "from tests.adversity.ways import open_store\n"
             "from tests.adversity.transfers import as_buffer, filled\n"
-            f"store = open_store({way!r}, {address!r}); store._channel.open_sync()\n"
+            f"store = open_store({way!r}, {address!r}); store.ping_sync()\n"
             "value = as_buffer(filled(1, 1_000_000_000)); print(flush=True)\n"
             "threading.Thread(target=lambda: store.set_sync('k', value), daemon=True).start()\n"
             "time.sleep(0.1); os.kill(os.getpid(), signal.SIGSTOP)\n"

@@ -18,6 +18,7 @@ from ucxstore import ConnectError, UcxStore
 from ucxstore.base.address import Address
 from ucxstore.base.native import core
 from ucxstore.client.connect import Greeting
+from ucxstore.pipeline.access import access_to
 from ucxstore.server import Server
 from ucxstore.server.accepting.guests import Guest
 from ucxstore.server.accepting.reception import HANDSHAKE_SECONDS
@@ -174,7 +175,7 @@ def test_one_that_was_ended_connects_anew(peers: Peers, plane: str) -> None:
             store.set_sync("k", as_buffer(b"value"))
             for round_ in range(3):
                 others = [peers.connect(server, plane) for _ in range(3)]
-                eventually(lambda: not store._channel.opened)
+                eventually(lambda: not access_to(store).channel.opened)
                 found = store.get_sync("k")
                 assert found is not None
                 assert found.to_bytes() == b"value"
@@ -225,9 +226,9 @@ def test_views_keep_a_session(peers: Peers) -> None:
             peers.origin = "new"
             goes_on(server.address, "ucx")
             assert not other.alive
-            assert store._channel.opened
+            assert access_to(store).channel.opened
             last = peers.connect(server, "auto")
-            assert store._channel.opened
+            assert access_to(store).channel.opened
             store.set_sync("k", as_buffer(b"another"))
             assert bytes(array) == value
             del view, array
@@ -262,7 +263,7 @@ def test_what_is_kept_for_others(peers: Peers) -> None:
             peers.connect(server, "ucx")
         peers.origin = "new"
         assert peers.connect(server, "auto").alive
-        assert all(each._channel.opened for each in many)
+        assert all(access_to(each).channel.opened for each in many)
         assert all(view is not None and view.mapped for view in views)
 
 

@@ -109,7 +109,7 @@ def run_client(way: str, server: ServerProcess, timeout: float, *calls: str) -> 
             "import asyncio; from tests.adversity.ways import open_store",
             "async def listed(prefix): return [key async for key in store.list_prefix(prefix)]",
             f"store = open_store({way!r}, {server.address!r}, timeout={timeout})",
-            "store._channel.open_sync()",
+            "store.ping_sync()",
             *(f"print(asyncio.run({call}))" for call in calls),
         ]
     )
@@ -183,30 +183,31 @@ class _SlowStore(zarr.storage.MemoryStore):
 
 @pytest.mark.parametrize("way", ["local", "shared-memory"])
 def test_no_time_out_strikes_what_moves_at_a_source(way: str) -> None:
-    source = _SlowStore({f"a/{i}": as_buffer(b"v") for i in range(400)})
+    stored = {f"a/{i}": as_buffer(b"v") for i in range(400)}
     with (
-        Server(source, source_timeout=1.5, **WAYS[way]) as server,
+        Server(_SlowStore(stored), source_timeout=1.5, **WAYS[way]) as server,
         open_store(way, server.address, timeout=1.8) as store,
     ):
         assert asyncio.run(store.measure("a")) == (400, 400)
         delete_dir(store, "a")
-    assert not source._store_dict
+    assert not stored
 
 
 @one_way
 @pytest.mark.parametrize("kind", ["directory", "source"])
 def test_a_cancelled_deletion_stops_soon(way: str, kind: str, tmp_path: Path) -> None:
     source: Any = tmp_path
+    stored = {f"a/{i}": as_buffer(b"v") for i in range(3000)}
     if kind == "directory":
         make_files(tmp_path / "a", 20_000)
     else:
-        source = _SlowStore({f"a/{i}": as_buffer(b"v") for i in range(3000)})
+        source = _SlowStore(stored)
 
     def left() -> int:
-        return count_files(tmp_path) if kind == "directory" else len(source._store_dict)
+        return count_files(tmp_path) if kind == "directory" else len(stored)
 
     with Server(source, **WAYS[way]) as server, open_store(way, server.address) as store:
-        store._channel.open_sync()
+        store.ping_sync()
         before = left()
 
         async def delete_and_cancel() -> None:

@@ -38,7 +38,7 @@ def test_a_server_that_only_reads(
         lambda: store.delete("key"),
         lambda: store.delete_dir(""),
         lambda: store.clear(),
-        lambda: store._set_many([(f"{number}", value) for number in range(3)]),
+        lambda: store.set_many([(f"{number}", value) for number in range(3)]),
     ]
     for write in writes:
         with pytest.raises(ReadOnlyServerError, match=server.place):

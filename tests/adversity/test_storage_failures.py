@@ -107,7 +107,7 @@ async def test_no_room_for_some(server: RemoteServer, store: UcxStore) -> None:
             assert await store.getsize(key) == size
     batch = [(f"batch/{key}", as_buffer(filled(VALUE, size))) for key, size in values.items()]
     with pytest.raises(StorageError, match="batch"):
-        await store._set_many(batch)
+        await store.set_many(batch)
     for key, value in batch:
         if await store.exists(key):
             assert await store.getsize(key) == len(value)

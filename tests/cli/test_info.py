@@ -10,6 +10,7 @@ from zarr.codecs import GzipCodec
 
 from tests.cli.command import run
 from ucxstore import UcxStore
+from ucxstore.stores.channel_store import keyspace_of
 from ucxstore.stores.description import ArrayDescription, describe
 
 
@@ -85,7 +86,7 @@ def test_the_way_that_is_named_is_the_way_that_chunks_go(
     ucx_store: UcxStore,
 ) -> None:
     array = make(ucx_store, "a", **options)
-    found = describe(ucx_store.at(f"{ucx_store._key_prefix}a"))
+    found = describe(ucx_store.at(f"{keyspace_of(ucx_store).prefix}a"))
     assert isinstance(found, ArrayDescription)
     assert (found.codecs, (found.read, found.write)) == (codecs, ways)
     assert found.shards == options.get("shards")

@@ -15,6 +15,7 @@ from ucxstore.cluster.agreement import Agreement, forget, settle
 from ucxstore.cluster.membership import Membership
 from ucxstore.cluster.record import Record
 from ucxstore.server import Server
+from ucxstore.stores.store import connectors_of
 
 SECONDS = 30.0
 
@@ -28,7 +29,7 @@ def servers(tmp_path: Path) -> Iterator[list[Server]]:
 
 
 def agreement_of(address: str) -> Agreement:
-    agreement = Agreement(UcxStore(address)._connectors, SECONDS)
+    agreement = Agreement(connectors_of(UcxStore(address)), SECONDS)
     agreement.greet()
     return agreement
 
@@ -132,15 +133,15 @@ def test_a_complete_set_is_asked_for_nothing(
         with UcxStore(address_of(servers[::-1])) as other:
             assert other.get_sync("c/0") is None
         welcomes = {
-            server: connector.last.welcome for server, connector in store._connectors.items()
+            server: connector.last.welcome for server, connector in connectors_of(store).items()
         }
-        assert settle(store._connectors, welcomes, SECONDS) is not None
+        assert settle(connectors_of(store), welcomes, SECONDS) is not None
 
 
 def test_a_member_is_forgotten(servers: list[Server]) -> None:
     address = address_of(servers)
     agreement_of(address).settle()
-    connectors = UcxStore(address)._connectors
+    connectors = connectors_of(UcxStore(address))
     name = str(list(connectors)[1])
 
     def which(record: Record) -> int:
@@ -157,7 +158,7 @@ def test_a_member_is_forgotten(servers: list[Server]) -> None:
     ):
         assert store.get_sync("c/0") is None
         assert alone.get_sync("c/0") is None
-    both = UcxStore(address_of([servers[0], servers[2]]))._connectors
+    both = connectors_of(UcxStore(address_of([servers[0], servers[2]])))
     last = forget(both, lambda _: 0, SECONDS)
     with pytest.raises(ClusterError, match="is the only member of its set"):
         forget(both, lambda _: 0, SECONDS)
@@ -168,7 +169,7 @@ def test_a_member_is_forgotten(servers: list[Server]) -> None:
 
 def test_servers_without_a_record_have_no_member_to_forget(servers: list[Server]) -> None:
     with pytest.raises(ClusterError, match="they keep no record"):
-        forget(UcxStore(address_of(servers))._connectors, lambda _: 0, SECONDS)
+        forget(connectors_of(UcxStore(address_of(servers))), lambda _: 0, SECONDS)
 
 
 def test_a_directory_that_is_gone_keeps_no_record(servers: list[Server], tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from obstore.store import LocalStore
 from zarr.core.buffer import default_buffer_prototype
 
 from tests.adversity.transfers import Background
+from tests.backdoor import believes, carrier_of
 from tests.conftest import address_of
 from tests.eventually import eventually
 from tests.register import Op, is_linearizable
@@ -59,16 +60,7 @@ def write(store: UcxStore, key: str, data: bytes) -> None:
 
 
 def members_of(server: Server) -> PeerDriver:
-    carrier = server._threads._carrier
-    assert carrier is not None
-    return carrier.members
-
-
-def believes(server: Server, key: str) -> bool:
-    """Tell whether it answers from its cache without asking."""
-    carrier = server._threads._carrier
-    assert carrier is not None
-    return carrier._storage.believes(key)
+    return carrier_of(server).members
 
 
 def presences(bucket: Path) -> list[Path]:

@@ -162,7 +162,7 @@ def test_listings_are_the_union(address: str, prefix: str) -> None:
         + [f"{n}/zarr.json" for n in range(40)]
         + ["zarr.json"]
     )
-    sync(store._set_many([(key, buffer(b"12345")) for key in keys]))
+    sync(store.set_many([(key, buffer(b"12345")) for key in keys]))
     assert sync(names(store.list())) == keys
     assert sync(names(store.list_prefix("1"))) == [key for key in keys if key.startswith("1")]
     assert sync(names(store.list_dir(""))) == sorted({key.split("/")[0] for key in keys})
@@ -181,7 +181,7 @@ def test_listings_are_the_union(address: str, prefix: str) -> None:
 def test_many_requests_at_once(address: str) -> None:
     store = UcxStore(address)
     keys = [f"c/{n}" for n in range(500)] + ["zarr.json"]
-    sync(store._set_many([(key, buffer(key.encode())) for key in keys]))
+    sync(store.set_many([(key, buffer(key.encode())) for key in keys]))
     wanted = [*keys, "c/none", "none/zarr.json"]
     found = sync(
         store.get_partial_values(default_buffer_prototype(), [(key, None) for key in wanted])
@@ -276,7 +276,7 @@ def test_servers_in_processes_of_their_own_say_that_they_share(tmp_path: Path) -
     spawned = [Server.spawn(tmp_path / "data", shared=True, create=True) for _ in range(2)]
     store = UcxStore(address_of(spawned))
     keys = [f"c/{n}" for n in range(20)]
-    sync(store._set_many([(key, buffer(key.encode())) for key in keys]))
+    sync(store.set_many([(key, buffer(key.encode())) for key in keys]))
     os.kill(spawned[0].pid, signal.SIGKILL)
     assert [store.get_sync(key).to_bytes() for key in keys] == [key.encode() for key in keys]
     for server in spawned:

@@ -38,6 +38,7 @@ from ucxstore.dask.plugin import (
     remove_mark,
 )
 from ucxstore.dask.secret import DeploymentSecret
+from ucxstore.stores.channel_store import keyspace_of
 
 SHAPE = (400, 300)
 CHUNKS = (50, 60)
@@ -56,9 +57,9 @@ def make_array(store: UcxStore, name: str = "a", **options: object) -> zarr.Arra
 
 def each_server(deployed: Deployment, store: UcxStore) -> dict[str, UcxStore]:
     """Return a store of each worker's server alone, by worker, with the prefix of `store`."""
-    prefix = store._key_prefix.rstrip("/")
+    prefix = keyspace_of(store).prefix.rstrip("/")
     return {
-        worker: UcxStore(f"{address}/{prefix}", secret=deployed._secret)
+        worker: UcxStore(f"{address}/{prefix}", secret=store.secret)
         for worker, address in deployed.addresses.items()
     }
 
@@ -132,8 +133,8 @@ def test_tasks_on_any_worker_use_the_store(client: Client) -> None:
         store = deployed.store()
         values = some_values()
         make_array(store)[...] = values
-        secret = deployed._secret.reveal()
-        shown = [repr(deployed), repr(store), repr(store._options), repr(deployed._secret)]
+        secret = store.secret.reveal()
+        shown = [repr(deployed), repr(store), repr(store._options), repr(store.secret)]
         for worker in deployed.addresses:
             task = client.submit(read, store, workers=[worker], pure=False)
             name, data, environment = task.result(timeout=SECONDS)
@@ -341,7 +342,7 @@ def test_close_leaves_nothing(client: Client) -> None:
             socket.create_connection((host, int(port)), timeout=5)
     with pytest.raises(ConnectError, match="is closed"):
         deployed.store()
-    late = UcxStore(str(store), secret=deployed._secret, connect_timeout=5)
+    late = UcxStore(str(store), secret=store.secret, connect_timeout=5)
     with pytest.raises(ConnectError):
         late.get_sync("a/zarr.json")
 
@@ -351,7 +352,7 @@ def test_two_deployments_are_apart(client: Client) -> None:
         assert not set(one.addresses.values()) & set(other.addresses.values())
         address = next(iter(one.addresses.values()))
         with pytest.raises(AuthenticationError):
-            UcxStore(address, secret=other._secret).get_sync("a")
+            UcxStore(address, secret=other.store().secret).get_sync("a")
         one.close()
         make_array(other.store())[...] = 1
 

@@ -21,6 +21,7 @@ from distributed import Client, futures_of, get_task_stream, wait
 from tests.dask.conftest import SECONDS
 from tests.eventually import eventually
 from ucxstore import ConnectError, Scratch, StorageError
+from ucxstore.base.stats import names_of
 from ucxstore.dask import deploy, deployment, locality
 from ucxstore.dask.dashboard import METRIC, DashboardPlugin, page, stats_of
 from ucxstore.dask.figures import DeploymentStats, WorkerStats, WorkStats
@@ -161,7 +162,7 @@ def test_a_scheduler_without_this_package_has_no_page(
 
 
 def test_what_workers_tell_is_escaped() -> None:
-    zeros = dict.fromkeys(DeploymentStats._names(), 0)
+    zeros = dict.fromkeys(names_of(DeploymentStats), 0)
     figures = {**zeros, "server": HOSTILE, "process": "1", "lane_bytes": {HOSTILE: 7}}
     stats = stats_of({HOSTILE: {METRIC: {HOSTILE: figures}}, "tcp://b:1": {}})
     shown = Text(page(stats))
@@ -171,7 +172,7 @@ def test_what_workers_tell_is_escaped() -> None:
 
 
 def test_workers_of_one_process_count_their_stores_once() -> None:
-    zeros = dict.fromkeys(DeploymentStats._names(), 0)
+    zeros = dict.fromkeys(names_of(DeploymentStats), 0)
     one = {**zeros, "server": "a:1", "process": "1", "lane_bytes": {}, "direct": 5, "sets": 5}
     metrics = {f"w{i}": {METRIC: {"d": {**one, "process": str(i // 2)}}} for i in range(3)}
     stats = stats_of(metrics)["d"]

@@ -21,6 +21,7 @@ from tests.eventually import eventually
 from tests.local.test_ends import CALLS, FORK, calls, connected, place_of
 from ucxstore import ConnectError, ServerLostError, UcxStore
 from ucxstore.base.errors import StorageError
+from ucxstore.pipeline.access import access_to
 from ucxstore.server import Server
 
 PROTOTYPE = default_buffer_prototype()
@@ -314,7 +315,7 @@ def test_nothing_is_found_of_a_server_that_is_gone(root: Path) -> None:
             os.kill(server.pid, signal.SIGKILL)
             eventually(lambda pid=server.pid: has_ended(pid), pause=0.0)
             small = np.empty(10, "u1")
-            assert store._channel.see("key", small) is None
+            assert access_to(store).channel.see("key", small) is None
             with pytest.raises((ServerLostError, ConnectError)):
                 store.get_into_sync("key", out)
 

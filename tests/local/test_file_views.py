@@ -29,6 +29,7 @@ from ucxstore import (
     View,
 )
 from ucxstore.base.errors import StorageError
+from ucxstore.pipeline.access import access_to
 from ucxstore.server import Server
 
 SIZES = [0, 1, 4095, 4096, 4097, 16_385, 3_000_001, 40_000_003]
@@ -154,7 +155,7 @@ def test_what_the_disk_must_be_asked_for(
     """Names that are not in the kernel's cache take a second call, in a thread of its own."""
     store.set_sync("c/0", as_buffer(noise(3_000_000)))
     z = make(store, np.arange(10.0), (10,))
-    map_file = store._channel.map_file
+    map_file = access_to(store).channel.map_file
     threads: list[int] = []
 
     def of_a_cold_disk(key: str, *, waits: bool) -> Any:
@@ -163,7 +164,7 @@ def test_what_the_disk_must_be_asked_for(
             return map_file(key, waits=True)
         return None
 
-    monkeypatch.setattr(store._channel, "map_file", of_a_cold_disk)
+    monkeypatch.setattr(access_to(store).channel, "map_file", of_a_cold_disk)
     if asynchronous:
         view = asyncio.run(store.view("c/0", map=True, map_files=True))
         part = asyncio.run(store.view_array(z.async_array, map=True, map_files=True))

@@ -21,6 +21,7 @@ from zarr.core.sync import sync
 from tests.adversity.fake_servers import FakeServer, relays_to
 from tests.adversity.scripts import Script
 from tests.adversity.transfers import as_buffer
+from tests.backdoor import acceptor_of
 from tests.conftest import address_of
 from tests.eventually import eventually
 from tests.hosts.conftest import hosts as hosts
@@ -250,7 +251,7 @@ def test_a_socket_that_cannot_be_joined(
 
 def test_a_name_that_nobody_has_here(monkeypatch: pytest.MonkeyPatch) -> None:
     with Server("memory://", local=True) as server:
-        joining = server._threads._acceptor._joining
+        joining = acceptor_of(server)._joining
         assert joining is not None
         monkeypatch.setattr(joining, "name", b"\0ucxstore-of-another-namespace")
         with UcxStore(server.address) as store:

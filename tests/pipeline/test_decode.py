@@ -16,17 +16,18 @@ import pytest
 import zarr
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ZstdCodec
 from zarr.codecs import numcodecs as wrapped
-from zarr.core.buffer import cpu, default_buffer_prototype
-from zarr.core.indexing import BasicIndexer
+from zarr.core.buffer import cpu
 from zarr.core.sync import sync
 from zarr.errors import ChunkNotFoundError
 from zarr.storage import MemoryStore
 
 from tests.backdoor import Backdoor
 from tests.eventually import eventually
+from tests.pipeline.indexing import read_into
 from ucxstore import UcxStore
 from ucxstore.copies import count_copies
 from ucxstore.pipeline import read_plan
+from ucxstore.pipeline.access import access_to
 from ucxstore.pipeline.codecs.chain import Chain
 from ucxstore.pipeline.decode import Decoding
 from ucxstore.pipeline.workers import codec_threads
@@ -243,7 +244,7 @@ def test_values_larger_than_a_chunk_can_need(ucx_store: UcxStore) -> None:
     np.testing.assert_array_equal(array[:], DATA)
     assert counted(array, before) == (4, 0, 0)
     assert ucx_store.stats()["bytes_read"] - before["bytes_read"] > 5 * DATA.nbytes
-    assert ucx_store._budget.in_use == 0
+    assert access_to(ucx_store).budget.in_use == 0
 
 
 # ---- broken values ----
@@ -278,7 +279,7 @@ def test_broken_values_raise(
         with pytest.raises((RuntimeError, ValueError)) as caught:
             array[selection]
         assert "a/c/1/0" in caught.value.__notes__[0], what
-    assert ucx_store._budget.in_use == 0
+    assert access_to(ucx_store).budget.in_use == 0
     np.testing.assert_array_equal(array[500:], DATA[500:])
 
 
@@ -360,7 +361,7 @@ def test_the_budget_holds(
     assert not flying
     assert most <= budget or chunks == 1  # a chunk larger than the budget is read by itself
     assert chunks == {1: 1, 3 * SLAB: 2}.get(budget, chunks)
-    assert store._budget.in_use == 0
+    assert access_to(store).budget.in_use == 0
 
 
 @pytest.mark.usefixtures("small_groups")
@@ -380,24 +381,20 @@ def test_reads_at_the_same_time_share_the_budget(ucx_store: UcxStore) -> None:
     for thread in threads:
         thread.join()
     assert results == [True] * 15
-    assert store._budget.in_use == 0
+    assert access_to(store).budget.in_use == 0
 
 
 def test_the_option(address: str) -> None:
     store = UcxStore(address, buffer_budget=1000)
-    assert store._budget.total == 1000
-    assert pickle.loads(pickle.dumps(store))._budget.total == 1000
-    assert store.with_read_only()._budget is store._budget
+    assert access_to(store).budget.total == 1000
+    assert access_to(pickle.loads(pickle.dumps(store))).budget.total == 1000
+    assert access_to(store.with_read_only()).budget is access_to(store).budget
     for wrong, error in ((0, ValueError), (True, TypeError), (1.5, TypeError)):
         with pytest.raises(error, match=r"^buffer_budget:"):
             UcxStore(address, buffer_budget=wrong)  # type: ignore[arg-type]
 
 
 # ---- no writer is left behind ----
-
-
-def everything(array: zarr.Array) -> BasicIndexer:
-    return BasicIndexer((slice(None),) * 2, DATA.shape, array.async_array._chunk_grid)
 
 
 class Gate:
@@ -436,14 +433,9 @@ async def test_a_cancelled_read_waits_for_its_threads(
     array = await asyncio.to_thread(made, ucx_store)
     gate = Gate(monkeypatch)
     out = np.zeros(DATA.shape, "f4")
-    buffer = cpu.NDBuffer.from_ndarray_like(out)
     # One thread, so that some groups have not begun when it is cancelled, on any machine.
     with zarr.config.set({"threading.max_workers": 1}):
-        read = asyncio.ensure_future(
-            array.async_array._get_selection(
-                everything(array), prototype=default_buffer_prototype(), out=buffer
-            )
-        )
+        read = asyncio.ensure_future(read_into(array, out))
         assert await asyncio.to_thread(gate.entered.wait, 30)
     for _ in range(times):
         read.cancel()
@@ -456,7 +448,7 @@ async def test_a_cancelled_read_waits_for_its_threads(
     assert not (out == DATA).all()
     out[:] = -1
     await asyncio.to_thread(lambda: None)
-    assert ucx_store._budget.in_use == 0
+    assert access_to(ucx_store).budget.in_use == 0
     assert (out == -1).all()
     monkeypatch.undo()
     np.testing.assert_array_equal(await array.async_array.getitem(...), DATA)
@@ -492,7 +484,7 @@ async def test_a_failed_read_waits_for_its_other_threads(
         with pytest.raises(RuntimeError, match="invalid input data"):
             await read
     assert gate.inside == 0
-    assert ucx_store._budget.in_use == 0
+    assert access_to(ucx_store).budget.in_use == 0
 
 
 async def test_a_failure_keeps_no_memory(
@@ -507,11 +499,7 @@ async def test_a_failure_keeps_no_memory(
     try:
         message = ""
         try:
-            await array.async_array._get_selection(
-                everything(array),
-                prototype=default_buffer_prototype(),
-                out=cpu.NDBuffer.from_ndarray_like(out),
-            )
+            await read_into(array, out)
         except RuntimeError as error:
             message = str(error)
         assert "invalid input data" in message

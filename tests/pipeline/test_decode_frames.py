@@ -12,6 +12,7 @@ from zarr.core.buffer import cpu
 from tests.backdoor import Backdoor
 from ucxstore import UcxStore
 from ucxstore.pipeline import decode_frames
+from ucxstore.pipeline.access import access_to
 from ucxstore.pipeline.codecs.blosc_frames import PREFIX_BYTES, split
 from ucxstore.pipeline.decode_frames import FrameReader
 
@@ -84,7 +85,7 @@ def test_which_chunks_are_split(
     assert decoded(ucx_store, before)[::2] == (chunks, 0)
     if count:
         assert decoded(ucx_store, before) == (chunks, chunks, 0)
-    assert ucx_store._budget.in_use == 0
+    assert access_to(ucx_store).budget.in_use == 0
 
 
 def test_what_is_read(ucx_store: UcxStore, frames: list[int]) -> None:
@@ -142,7 +143,7 @@ def test_a_chunk_that_is_written_in_the_middle_is_read_anew(
     found = array[:]
     np.testing.assert_array_equal(found, np.full_like(DATA, 3.0) if deleted else OTHER)
     assert decoded(ucx_store, before) == (1, 0 if deleted else 1, 0)
-    assert ucx_store._budget.in_use == 0
+    assert access_to(ucx_store).budget.in_use == 0
 
 
 def test_a_broken_block_raises(ucx_store: UcxStore, backdoor: Backdoor, prefix: str) -> None:
@@ -154,7 +155,7 @@ def test_a_broken_block_raises(ucx_store: UcxStore, backdoor: Backdoor, prefix: 
     with pytest.raises(RuntimeError, match="blosc") as caught:
         array[:]
     assert "a/c/0/0" in caught.value.__notes__[0]
-    assert ucx_store._budget.in_use == 0
+    assert access_to(ucx_store).budget.in_use == 0
     backdoor.set(f"{prefix}/a/c/0/0", encoded(OTHER))
     np.testing.assert_array_equal(array[:], OTHER)
 
@@ -165,4 +166,4 @@ def test_the_budget_holds(ucx_store: UcxStore, budget: int, frames: list[int]) -
     store = UcxStore(ucx_store.address, buffer_budget=budget, strict=True)
     np.testing.assert_array_equal(zarr.open_array(store, path="a", mode="r")[:], DATA)
     assert frames == [12]
-    assert store._budget.in_use == 0
+    assert access_to(store).budget.in_use == 0

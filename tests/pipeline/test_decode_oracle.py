@@ -34,6 +34,7 @@ from tests.pipeline.strategies import (
 )
 from ucxstore import UcxStore
 from ucxstore.pipeline import read_plan
+from ucxstore.pipeline.access import access_to
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # zarr's, of codecs that are not in its standard
 
@@ -136,6 +137,6 @@ def test_it_reads_as_zarr_reads(keeper: UcxStore, data: st.DataObject) -> None:
     stats = ours.store.stats()
     assert stats["decode"] > 0
     assert stats["direct"] == stats["fallback"] == 0
-    assert ours.store._budget.in_use == 0
+    assert access_to(ours.store).budget.in_use == 0
     note(f"{stats}")
     event(f"in place: {stats['decode_in_place'] > 0}")

@@ -11,13 +11,14 @@ from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, Transpos
 from zarr.codecs import numcodecs as wrapped
 from zarr.core.array_spec import ArrayConfig, ArraySpec
 from zarr.core.buffer import cpu, default_buffer_prototype
-from zarr.core.indexing import BasicIndexer
 from zarr.core.sync import sync
 from zarr.storage import MemoryStore
 
 from tests.backdoor import Backdoor
+from tests.pipeline.indexing import indexer_of
 from tests.pipeline.strategies import contents
 from ucxstore import FallbackError, UcxStore
+from ucxstore.pipeline.access import access_to
 from ucxstore.pipeline.encode import Encoding
 
 DATA = np.round(np.random.default_rng(0).random((1000, 400)), 2).astype("f4")
@@ -169,7 +170,7 @@ def test_both_ways_in_one_write(ucx_store: UcxStore) -> None:
         default_buffer_prototype(),
     )
     batch = []
-    for coords, *rest in BasicIndexer((slice(None),) * 2, DATA.shape, ours.async_array._chunk_grid):
+    for coords, *rest in indexer_of(ours):
         target = other if coords == (1, 0) else ours
         batch.append((target.store_path / target.metadata.encode_chunk_key(coords), spec, *rest))
     before = ucx_store.stats()
@@ -211,4 +212,4 @@ def test_what_cannot_be_encoded_names_its_chunk(
     assert "a/c/1/0" in caught.value.__notes__[0]
     ours[:] = DATA  # which does not read it
     np.testing.assert_array_equal(ours[:], DATA)
-    assert ucx_store._budget.in_use == 0
+    assert access_to(ucx_store).budget.in_use == 0

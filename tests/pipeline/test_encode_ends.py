@@ -19,6 +19,7 @@ from tests.pipeline.strategies import contents
 from ucxstore import UcxStore
 from ucxstore.copies import count_copies
 from ucxstore.pipeline import write_plan
+from ucxstore.pipeline.access import access_to
 from ucxstore.pipeline.codecs.chain import Chain
 from ucxstore.pipeline.encode import Encoding
 from ucxstore.server import Server
@@ -132,7 +133,7 @@ def test_the_budget_holds(
     assert len(peaks) == 4
     assert not flying
     assert most <= budget or chunks == 1  # a chunk larger than the budget is written by itself
-    assert store._budget.in_use == 0
+    assert access_to(store).budget.in_use == 0
     np.testing.assert_array_equal(array[selection], 1 - DATA[selection])
 
 
@@ -156,7 +157,7 @@ def test_reads_and_writes_at_the_same_time_share_the_budget(ucx_store: UcxStore)
     for thread in threads:
         thread.join()
     assert results == [True] * 15
-    assert store._budget.in_use == 0
+    assert access_to(store).budget.in_use == 0
 
 
 def test_memory_is_bounded(prefix: str) -> None:
@@ -197,7 +198,7 @@ async def test_a_cancelled_write_waits_for_its_threads(
     with pytest.raises(asyncio.CancelledError):
         await write
     assert gate.inside == 0
-    assert ucx_store._budget.in_use == 0
+    assert access_to(ucx_store).budget.in_use == 0
     stored = await asyncio.to_thread(contents, array)
     value[:] = 7
     await asyncio.to_thread(lambda: None)
@@ -246,7 +247,7 @@ async def test_a_failed_write_waits_for_its_other_threads(
         with pytest.raises(RuntimeError, match="invalid input data"):
             await write
     assert gate.inside == 0
-    assert ucx_store._budget.in_use == 0
+    assert access_to(ucx_store).budget.in_use == 0
 
 
 @pytest.mark.parametrize("how", ["encode", "send"])
@@ -277,7 +278,7 @@ async def test_a_failure_keeps_no_memory(
         await asyncio.to_thread(eventually, lambda: gone() is None, 5)
     finally:
         gc.enable()
-    assert ucx_store._budget.in_use == 0
+    assert access_to(ucx_store).budget.in_use == 0
 
 
 async def test_a_lost_server_fails_the_write(tmp_path: Any) -> None:
@@ -286,5 +287,5 @@ async def test_a_lost_server_fails_the_write(tmp_path: Any) -> None:
         array = await asyncio.to_thread(made, store)
     with pytest.raises(ConnectionError, match=r"127\.0\.0\.1"):
         await array.async_array.setitem(..., -DATA)
-    assert store._budget.in_use == 0
+    assert access_to(store).budget.in_use == 0
     store.close()

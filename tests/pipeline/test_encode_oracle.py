@@ -21,6 +21,7 @@ from tests.pipeline.test_decode_oracle import compressors, old_compressors
 from tests.pipeline.test_oracle import changes
 from ucxstore import UcxStore, ZeroCopyCodecPipeline
 from ucxstore.pipeline import write_plan
+from ucxstore.pipeline.access import access_to
 from ucxstore.pipeline.geometry import costs
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # zarr's, of codecs that are not in its standard
@@ -98,7 +99,7 @@ def test_it_stores_what_zarr_stores(keeper: UcxStore, data: st.DataObject) -> No
             before = ours.store.stats()["bytes_read"]
             assert outcome(change, ours) == changed
             merged = merged or ours.store.stats()["bytes_read"] > before
-            assert ours.store._budget.in_use == 0
+            assert access_to(ours.store).budget.in_use == 0
             if changed is not None:
                 return  # zarr raised, and goes on writing the chunks that are not to blame
             assert contents(ours) == contents(model)

@@ -13,6 +13,7 @@ from tests.backdoor import Backdoor
 from tests.pipeline.strategies import contents
 from ucxstore import ChunkSizeError, UcxStore
 from ucxstore.base.native import core
+from ucxstore.pipeline.access import access_to
 
 DATA = np.round(np.random.default_rng(0).random((1000, 400)), 2).astype("f4")
 RAW: dict[str, Any] = {
@@ -45,7 +46,7 @@ def written(
     after = ours.store.stats()
     getattr(model, f"set_{way}_selection")(selection, value)
     assert contents(ours) == contents(model)
-    assert ours.store._budget.in_use == 0
+    assert access_to(ours.store).budget.in_use == 0
     assert (
         after["staged_bytes"] - before["staged_bytes"]
         == after["bytes_read"] - (before["bytes_read"])
@@ -246,4 +247,4 @@ def test_a_stored_value_of_the_wrong_size(
     with pytest.raises(ChunkSizeError, match="a/c/0/0"):
         ours[selection] = 1
     assert backdoor.get(f"{prefix}/a/c/0/0") == bytes(100)
-    assert ucx_store._budget.in_use == 0
+    assert access_to(ucx_store).budget.in_use == 0

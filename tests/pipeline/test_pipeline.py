@@ -9,13 +9,14 @@ import zarr
 from zarr.core.array_spec import ArrayConfig, ArraySpec
 from zarr.core.buffer import cpu, default_buffer_prototype
 from zarr.core.codec_pipeline import BatchedCodecPipeline, FusedCodecPipeline
-from zarr.core.indexing import BasicIndexer
 from zarr.core.sync import sync
 from zarr.errors import ChunkNotFoundError
 from zarr.storage import LoggingStore, MemoryStore, WrapperStore
 
 from tests.backdoor import Backdoor
+from tests.pipeline.indexing import indexer_of
 from ucxstore import ChunkSizeError, FallbackError, UcxStore, ZeroCopyCodecPipeline
+from ucxstore.pipeline.access import access_to
 from ucxstore.server import Server
 
 DATA = np.random.default_rng(0).random((1000, 400)).astype("f4")
@@ -107,9 +108,8 @@ def test_both_ways_in_one_read(array: zarr.Array) -> None:
     other = zarr.create_array(MemoryStore(), name="a", **RAW)
     other[:] = -DATA
     spec = _spec_of(array)
-    everything = BasicIndexer((slice(None),) * 2, DATA.shape, array.async_array._chunk_grid)
     batch = []
-    for coords, *rest in everything:
+    for coords, *rest in indexer_of(array):
         source = other if coords == (1, 1) else array
         batch.append((source.store_path / source.metadata.encode_chunk_key(coords), spec, *rest))
     out = cpu.NDBuffer.empty(DATA.shape, "f4")
@@ -161,7 +161,7 @@ def test_a_stored_value_of_the_wrong_size(
             backdoor.set(f"{prefix}/a/c/1/2", bytes(size))
             with pytest.raises(ChunkSizeError, match=rf"a/c/1/2.* {size} bytes"):
                 array[selection]
-    assert array.store._budget.in_use == 0
+    assert access_to(array.store).budget.in_use == 0
     assert issubclass(ChunkSizeError, ValueError)  # which zarr's own pipeline raises
     np.testing.assert_array_equal(array[:300], DATA[:300])
 

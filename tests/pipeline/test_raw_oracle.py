@@ -26,6 +26,7 @@ from tests.pipeline.strategies import (
 )
 from ucxstore import UcxStore
 from ucxstore.pipeline import array_chunks as pipeline
+from ucxstore.pipeline.access import access_to
 from ucxstore.pipeline.geometry import costs
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # zarr's, of dtypes that it may still change
@@ -85,4 +86,4 @@ def test_it_reads_as_zarr_reads(keeper: UcxStore, data: st.DataObject) -> None:
     stats = ours.store.stats()
     assert stats["direct"] + stats["decode"] > 0
     assert stats["fallback"] == 0
-    assert ours.store._budget.in_use == 0
+    assert access_to(ours.store).budget.in_use == 0

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from zarr.core.buffer import cpu, default_buffer_prototype
-from zarr.core.indexing import BasicIndexer
 
 from tests.backdoor import Backdoor
 from tests.eventually import eventually
+from tests.pipeline.indexing import read_into
 from ucxstore import ChunkSizeError, UcxStore
+from ucxstore.pipeline.access import access_to
 
 DATA = np.random.default_rng(0).random((1000, 400)).astype("f4")
 RAW: dict[str, Any] = {
@@ -80,7 +80,7 @@ def test_what_is_in_too_many_pieces_is_fetched_whole(
     after = array.store.stats()
     staged = after["staged_bytes"] - before["staged_bytes"]
     assert staged == after["bytes_read"] - before["bytes_read"] == decode * 300 * 100 * 4
-    assert array.store._budget.in_use == 0
+    assert access_to(array.store).budget.in_use == 0
 
 
 @pytest.mark.parametrize(("columns", "path"), [([3, 1, 4], 0), (np.arange(200) % 3 > 0, 1)])
@@ -161,11 +161,7 @@ async def test_nothing_is_left_of_a_read_that_fails(
     try:
         failed = False
         try:
-            await array.async_array._get_selection(
-                BasicIndexer(np.s_[299:, :], DATA.shape, array.async_array._chunk_grid),
-                prototype=default_buffer_prototype(),
-                out=cpu.NDBuffer.from_ndarray_like(out),
-            )
+            await read_into(array, out, np.s_[299:, :])
         except ChunkSizeError as error:
             failed = broken in str(error)
         assert failed
@@ -173,4 +169,4 @@ async def test_nothing_is_left_of_a_read_that_fails(
         await asyncio.to_thread(eventually, lambda: gone() is None, 5)
     finally:
         gc.enable()
-    assert array.store._budget.in_use == 0
+    assert access_to(array.store).budget.in_use == 0

@@ -41,6 +41,7 @@ from ucxstore.base.address import Address
 from ucxstore.base.grants import Credentials
 from ucxstore.client import requests
 from ucxstore.client.connect import Greeting
+from ucxstore.pipeline.access import access_to
 from ucxstore.server import Server
 
 SECRET = Secret("correct horse battery staple")
@@ -251,7 +252,7 @@ def test_a_cursor_leads_nowhere_else(cursor: str, delimited: bool, run_1: UcxSto
     page = requests.list_page("run-1/", delimited=delimited, cursor=cursor)
     names: list[str] = []
     with suppress(StorageError) if ".." in cursor else nullcontext():  # obstore refuses that
-        names, *_ = run_1._channel.ask_sync(page)
+        names, *_ = access_to(run_1).channel.ask_sync(page)
     allowed = {"a", "b", "large"} if delimited else {"run-1/a", "run-1/b/c", "run-1/large"}
     assert set(names) <= allowed
 
@@ -326,7 +327,7 @@ def test_many_deleted_in_one_request(case: Case, run_1: UcxStore) -> None:
     before = state(case)
     request = requests.delete(["run-1/a", "run-17/a"])
     with pytest.raises(GrantError, match="came with 'run-17/a', which is outside of the grant"):
-        run_1._channel.ask_sync(request)
+        access_to(run_1).channel.ask_sync(request)
     assert state(case) == before
 
 
@@ -352,7 +353,7 @@ def test_no_scratch_space(case: Case, run_1: UcxStore) -> None:
                 other.set_sync("b", as_buffer(OURS))
             for request in (requests.renew_space(scratch.name), requests.end_space(scratch.name)):
                 with pytest.raises(GrantError, match="outside of the grant"):
-                    other._channel.ask_sync(request)
+                    access_to(other).channel.ask_sync(request)
         assert read(inside, "a") == OURS
 
 

@@ -21,6 +21,7 @@ import pytest
 import zarr
 from zarr.storage import LocalStore, LoggingStore
 
+from tests.backdoor import acceptor_of
 from tests.eventually import eventually
 from ucxstore import UcxStore
 from ucxstore.base.address import Address, HostPort
@@ -280,7 +281,7 @@ class TestTurnedAway:
         self, server: Server, worker: bytes, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The one that has been silent for longest goes, and is told why."""
-        monkeypatch.setattr(server._threads._acceptor._guests, "_limit", 2)
+        monkeypatch.setattr(acceptor_of(server)._guests, "_limit", 2)
         first, second = connect_raw(server.address), connect_raw(server.address)
         handshake(server.address, worker)[0].close()
         assert b"are connecting at once" in read_to_the_end(first)

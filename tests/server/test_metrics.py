@@ -25,6 +25,7 @@ from zarr.core.buffer import cpu
 from zarr.core.sync import sync
 from zarr.storage import MemoryStore as ZarrMemoryStore
 
+from tests.backdoor import acceptor_of, carrier_of
 from tests.cli.command import COMMAND, run
 from tests.eventually import eventually
 from ucxstore import GrantError, Secret, StorageError, UcxStore
@@ -311,7 +312,7 @@ def test_the_source_is_asked_once_in_a_while(monkeypatch: pytest.MonkeyPatch) ->
 def test_one_that_is_no_member_of_its_source() -> None:
     with Server(MemoryStore()) as server, Metrics(server, "127.0.0.1:0", anywhere=False) as metrics:
         assert health(metrics, "/readyz") == (200, "ok\n")
-        members = server._threads._carrier.members  # type: ignore[union-attr]
+        members = carrier_of(server).members
         phase, members.machine.state.phase = members.machine.state.phase, "out"
         status, text = health(metrics, "/readyz")
         assert (status, text[:17]) == (503, "the other servers")
@@ -320,7 +321,7 @@ def test_one_that_is_no_member_of_its_source() -> None:
 
 def test_a_thread_that_has_ended(server: Server) -> None:
     with Metrics(server, "127.0.0.1:0", anywhere=False) as metrics:
-        server._threads._acceptor.stop(60)
+        acceptor_of(server).stop(60)
         assert health(metrics, "/healthz") == (
             503,
             "the thread that accepts clients does not answer\n",
@@ -337,7 +338,7 @@ def test_all_threads_have_one_time_to_answer(server: Server) -> None:
 
     native, threads._native = threads._native, cast(Any, Mute())
     try:
-        threads._acceptor._loop.call_soon_threadsafe(time.sleep, 1.5)
+        acceptor_of(server)._loop.call_soon_threadsafe(time.sleep, 1.5)
         begun = time.monotonic()
         assert server.dead(2.0) == "a thread has not answered for 2 s"
         assert time.monotonic() - begun < 3

@@ -34,6 +34,7 @@ from ucxstore import (
 from ucxstore.base import grants, logs
 from ucxstore.base.grants import Credentials
 from ucxstore.client import requests
+from ucxstore.pipeline.access import access_to
 from ucxstore.server import Server
 from ucxstore.server.operating import Operating
 
@@ -60,7 +61,7 @@ def ask(store: UcxStore, **what: object) -> dict[str, Any]:
 
 
 def ask_text(store: UcxStore, text: str) -> bytes:
-    answer: bytes = store._channel.ask_sync(requests.operate(text))
+    answer: bytes = access_to(store).channel.ask_sync(requests.operate(text))
     return answer
 
 
@@ -198,9 +199,10 @@ OTHER = """
 store = UcxStore({address!r}, connect_timeout=20, local={local!r})
 from ucxstore.client import requests
 from ucxstore import GrantError
+from ucxstore.pipeline.access import access_to
 store.set_sync("key", __import__("zarr").core.buffer.cpu.Buffer.from_bytes(b"value"))
 try:
-    print(store._channel.ask_sync(requests.operate('{{"do": "sessions", "after": 0}}')))
+    print(access_to(store).channel.ask_sync(requests.operate('{{"do": "sessions", "after": 0}}')))
 except GrantError as error:
     print(error)
 """

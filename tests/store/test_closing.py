@@ -30,6 +30,7 @@ from ucxstore import (
 )
 from ucxstore.obspec import ObspecStore
 from ucxstore.server import Server
+from ucxstore.stores.store import connectors_of
 
 # Seconds for an operation to fail once its store is closed, however busy the machine is. The
 # store's own time-outs are far longer.
@@ -260,8 +261,8 @@ def test_what_waits_for_a_server_does_not_come_back(tmp_path: Path) -> None:
             failed.set_exception(error)
 
     waiting = threading.Event()
-    connect = store._connectors[store.servers[0]].connect
-    held = store._connectors  # the connector lives as long as somebody uses it
+    connect = connectors_of(store)[store.servers[0]].connect
+    held = connectors_of(store)  # the connector lives as long as somebody uses it
 
     def noticed(timeout: float) -> Any:
         waiting.set()

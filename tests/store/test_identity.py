@@ -8,6 +8,7 @@ import pytest
 import zarr
 
 from ucxstore import AddressError, Secret, UcxStore
+from ucxstore.pipeline.access import access_to
 from ucxstore.pipeline.selection import PIPELINE
 
 ADDRESS = "ucx://127.0.0.1:7400/run-17"
@@ -74,7 +75,7 @@ def test_copies_by_read_only_share_the_counters() -> None:
     store = UcxStore(ADDRESS, strict=True)
     reader = store.with_read_only(True)
     assert (reader.read_only, reader.strict, store.read_only) == (True, True, False)
-    store._counters.add(direct=3)
+    access_to(store).counters.add(direct=3)
     assert reader.stats()["direct"] == 3
 
 

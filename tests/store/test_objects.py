@@ -36,9 +36,11 @@ from ucxstore.base.stats import (
     ServerStats,
     StatsTable,
     StoreStats,
+    names_of,
     parse_server_stats,
 )
 from ucxstore.obspec import ObspecStore
+from ucxstore.pipeline.access import access_to
 from ucxstore.server import Server
 
 ARCHITECTURE = Path(__file__).parents[2] / "docs/architecture.md"
@@ -171,7 +173,7 @@ def test_html_is_escaped() -> None:
     numbers = {field.name: 0 for field in dataclasses.fields(ServerStats)}
     stats = ServerStats(**{**numbers, "clients": [client], "spaces": [], "origins": [origin]})
     store = UcxStore("ucx://a:1,b:1/" + HOSTILE.replace("\x1b", ""))
-    store._counters.add_server(HOSTILE, requests=1)
+    access_to(store).counters.add_server(HOSTILE, requests=1)
     for shown in stats, store, store.stats():
         page = page_of(shown)
         assert "<img src=x" in page.text
@@ -233,7 +235,7 @@ def test_counters_are_a_frozen_dataclass_and_a_mapping(ucx_store: UcxStore) -> N
 def test_counters_fit_a_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     lanes = [f"rc_mlx5/mlx5_{number}:1" for number in range(8)]
-    counted = dict.fromkeys(ChunkStats._names(), 12_345)
+    counted = dict.fromkeys(names_of(ChunkStats), 12_345)
     servers = {f"10.0.0.{n}:7400": MemberStats(10**n, n) for n in range(3)}
     stats = StoreStats(**counted, lanes=lanes, integrity=True, encrypted=False, servers=servers)
     lines = str(stats).splitlines()
@@ -280,7 +282,7 @@ async def test_a_servers_counters_without_a_loop() -> None:
 
 
 def test_the_counters_of_chunks_are_the_same_everywhere() -> None:
-    assert list(Counted.__annotations__) == ChunkStats._names()
+    assert list(Counted.__annotations__) == names_of(ChunkStats)
 
 
 def test_what_matters_most_is_shown_first() -> None:

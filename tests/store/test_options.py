@@ -6,6 +6,7 @@ import pytest
 from ucxstore import UcxStore
 from ucxstore.base.options import MAX_TIMEOUT, ClientOptions, UcxConfig, normalize_ucx
 from ucxstore.base.secret import Secret
+from ucxstore.pipeline.access import access_to
 
 
 def test_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +57,7 @@ def test_bytes_are_given_in_units_too() -> None:
     for given in "256MiB", "268435456B", 256 << 20, np.int64(256 << 20):
         assert ClientOptions.of(buffer_budget=given).buffer_budget == 256 << 20
     with UcxStore("ucx://localhost:1", buffer_budget="1.5GB") as store:
-        assert store._budget.total == 1_500_000_000
+        assert access_to(store).budget.total == 1_500_000_000
 
 
 @pytest.mark.parametrize("value", [0, 1, "on"])

@@ -126,7 +126,7 @@ def test_get_into_nothing(ucx_store: UcxStore, get_into: Callable[..., Any]) -> 
 
 async def test_many_at_once(ucx_store: UcxStore) -> None:
     values = {f"c/{i}": bytes([i]) * (i * 100) for i in range(50)}
-    await ucx_store._set_many((key, buffer(value)) for key, value in values.items())
+    await ucx_store.set_many((key, buffer(value)) for key, value in values.items())
     outs = {key: bytearray(len(value) + 3) for key, value in values.items()}
     requests = [(key, out, None) for key, out in outs.items()]
     requests.insert(7, ("missing", bytearray(4), None))
@@ -300,7 +300,7 @@ async def test_read_only_stores(ucx_store: UcxStore) -> None:
     for write in (
         reader.set("key", buffer(b"")),
         reader.set_if_not_exists("key", buffer(b"")),
-        reader._set_many([("key", buffer(b""))]),
+        reader.set_many([("key", buffer(b""))]),
         reader.delete("a/b"),
         reader.delete_many(["a/b"]),
         reader.delete_dir("a"),

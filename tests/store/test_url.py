@@ -17,7 +17,7 @@ from zarr.storage import FsspecStore
 from tests.eventually import eventually
 from ucxstore import AddressError, AuthenticationError, FallbackError, Secret, UcxStore
 from ucxstore.filesystem import UcxFileSystem
-from ucxstore.pipeline.access import find_access
+from ucxstore.pipeline.access import access_to, find_access
 from ucxstore.server import Server
 
 pytestmark = pytest.mark.usefixtures("zarr_config")
@@ -142,7 +142,7 @@ def test_options_reach_the_store(address: str) -> None:
     options = {"strict": True, "timeout": 7.0, "buffer_budget": 1 << 20}
     z = zarr.open_array(f"{address}/a", storage_options=options)
     store = behind(z)
-    assert (store.strict, store.timeout, store._budget.total) == (True, 7.0, 1 << 20)
+    assert (store.strict, store.timeout, access_to(store).budget.total) == (True, 7.0, 1 << 20)
     texts = zarr.create_array(
         f"{address}/t", shape=(3,), dtype=str, storage_options={"strict": True}
     )

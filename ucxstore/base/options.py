@@ -49,9 +49,12 @@ MOST_BYTES = 1 << 50
 class Reachable(Protocol):
     """A server that this process has started: a `Server` or a `ServerProcess`."""
 
-    def _reached_by(self) -> tuple[str, Secret | None]:
-        """Return the address that clients reach it by, and the secret that it has now."""
-        ...
+    def _reached_by(self) -> tuple[str, Secret | None]: ...
+
+
+def reached_by(server: Reachable) -> tuple[str, Secret | None]:
+    """Return the address that clients reach a server by, and the secret that it has now."""
+    return server._reached_by()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

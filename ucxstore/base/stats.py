@@ -32,12 +32,8 @@ class StatsTable(dict[str, Any]):
     _leading: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
-        for name in self._names():
+        for name in names_of(type(self)):
             super().__setitem__(name, getattr(self, name))
-
-    @classmethod
-    def _names(cls) -> list[str]:
-        return [field.name for field in fields(cast(Any, cls))]
 
     def _split(self) -> tuple[list[tuple[str, str]], list[tuple[str, list[str], list[list[str]]]]]:
         """Return the rows of single values, and each table below them: name, header, rows."""
@@ -97,6 +93,11 @@ class StatsTable(dict[str, Any]):
         raise TypeError(f"{type(self).__name__}: cannot be changed")
 
     __setitem__ = __delitem__ = update = pop = popitem = clear = setdefault = __ior__ = _refuse
+
+
+def names_of(table: type[StatsTable]) -> list[str]:
+    """Return the names of the counters in a table of this kind."""
+    return [field.name for field in fields(cast(Any, table))]
 
 
 def _named_values(rows: Sequence[tuple[str, str]], width: int) -> list[str]:
@@ -197,7 +198,7 @@ def total_of(many: Iterable[StoreStats]) -> StoreStats:
     """Return the counters of several stores together, with all their lanes and servers."""
     stats = list(many)
     counted: dict[str, Any] = {
-        name: sum(one[name] for one in stats) for name in ChunkStats._names()
+        name: sum(one[name] for one in stats) for name in names_of(ChunkStats)
     }
     connected = [one for one in stats if one.lanes]
     servers: dict[str, MemberStats] = {}

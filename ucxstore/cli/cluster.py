@@ -75,9 +75,10 @@ def _with_address(parser: Parser) -> Parser:
 def _show(arguments: argparse.Namespace) -> int:
     from ucxstore.base.errors import ConnectError
     from ucxstore.cluster.agreement import Agreement
+    from ucxstore.stores.store import connectors_of
 
     with open_store(arguments, arguments.address) as store:
-        agreement = Agreement(store._connectors, arguments.timeout)
+        agreement = Agreement(connectors_of(store), arguments.timeout)
         agreement.greet()
         for server, problem in agreement.problems.items():
             print(f"{server}: {problem}")
@@ -147,15 +148,17 @@ def _measure(
 
 def _accept(arguments: argparse.Namespace) -> int:
     from ucxstore.cluster.agreement import accept_loss
+    from ucxstore.stores.store import connectors_of
 
     with open_store(arguments, arguments.address) as store:
-        record = accept_loss(store._connectors, arguments.timeout)
+        record = accept_loss(connectors_of(store), arguments.timeout)
         _print_members(record)
     return 0
 
 
 def _forget(arguments: argparse.Namespace) -> int:
     from ucxstore.cluster.agreement import forget
+    from ucxstore.stores.store import connectors_of
 
     wanted: str = arguments.member
 
@@ -171,7 +174,7 @@ def _forget(arguments: argparse.Namespace) -> int:
         return found[0]
 
     with open_store(arguments, arguments.address) as store:
-        record = forget(store._connectors, which, arguments.timeout)
+        record = forget(connectors_of(store), which, arguments.timeout)
         _print_members(record)
     return 0
 

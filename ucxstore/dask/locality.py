@@ -21,6 +21,7 @@ from ucxstore.base import process
 from ucxstore.base.address import HostPort
 from ucxstore.cluster.placement import Placement
 from ucxstore.dask.deployment import workers_of_servers
+from ucxstore.stores.channel_store import keyspace_of
 from ucxstore.stores.store import UcxStore
 
 type AnyArray = zarr.Array[Any]
@@ -158,7 +159,7 @@ def _preferred_workers(
     if len(lost) == len(servers):
         return {}
     placement = Placement([str(server) for server in servers])
-    prefix = store._key_prefix + (f"{source.path}/" if source.path else "")
+    prefix = keyspace_of(store).prefix + (f"{source.path}/" if source.path else "")
     preferred: dict[tuple[str | int, ...], list[str]] = {}
     chunks = source.shards or source.chunks
     blocks = itertools.product(*map(range, array.numblocks))

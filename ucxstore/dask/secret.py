@@ -28,8 +28,7 @@ class DeploymentSecret(Secret):
     def hold(cls, deployment: str, text: bytes) -> Self:
         """Make the secret known in this process for as long as the returned object lives."""
         secret = cls.of_deployment(deployment)
-        secret._text = text
-        secret._connectors = set()
+        secret._hold(text)
         return secret
 
     @classmethod
@@ -42,6 +41,10 @@ class DeploymentSecret(Secret):
             secret._connectors = None
             _held[deployment] = secret
         return secret
+
+    def _hold(self, text: bytes) -> None:
+        self._text = text
+        self._connectors = set()
 
     def keep(self, connector: object) -> None:
         """Keep a connection until `let_go`, if the secret is held here."""

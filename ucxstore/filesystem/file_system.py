@@ -32,7 +32,7 @@ from ucxstore.base.zarr_compat import cpu
 from ucxstore.client.requests import Found
 from ucxstore.filesystem.reading import ValueReader, bytes_of
 from ucxstore.filesystem.writing import CompressedWriter, TextWriter, ValueWriter
-from ucxstore.pipeline.access import ChunkAccess
+from ucxstore.pipeline.access import ChunkAccess, access_to
 from ucxstore.stores.store import UcxStore
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class UcxFileSystem(AsyncFileSystem):  # type: ignore[misc]
             store = self._root.at(wanted[0], read_only=read_only)
             # Two threads may both make a store: both then use the first one.
             store = self._stores.setdefault(wanted, store)
-        return store._chunk_access
+        return access_to(store)
 
     @property
     def address(self) -> str:
@@ -349,7 +349,7 @@ class UcxFileSystem(AsyncFileSystem):  # type: ignore[misc]
             return
         size = source.stat().st_size
         callback.set_size(size)
-        with await self._root._budget.claim(size):
+        with await access_to(self._root).budget.claim(size):
             value = await asyncio.to_thread(source.read_bytes)
             await self._pipe_file(rpath, value, **options)
         callback.relative_update(len(value))
@@ -358,7 +358,7 @@ class UcxFileSystem(AsyncFileSystem):  # type: ignore[misc]
         self, rpath: str, lpath: Any, callback: Any = DEFAULT_CALLBACK, **_: Any
     ) -> None:
         key = self._strip_protocol(rpath)
-        with await self._root._budget.claim(_PIECE_BYTES):
+        with await access_to(self._root).budget.claim(_PIECE_BYTES):
             piece = RangeByteRequest(0, _PIECE_BYTES)
             found = await self._root.get_found(key, piece) if key else None
             if found is None:
@@ -429,7 +429,7 @@ class UcxFileSystem(AsyncFileSystem):  # type: ignore[misc]
         if size is None:
             await self._check_folder(source)
         elif source != target:
-            with await self._root._budget.claim(size):
+            with await access_to(self._root).budget.claim(size):
                 found = await self._root.get_found(source, _EVERYTHING)
                 if found is None:
                     raise FileNotFoundError(path1)

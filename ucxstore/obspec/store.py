@@ -16,6 +16,7 @@ from typing import IO, Any, Self
 
 import numpy as np
 
+from ucxstore.base.keys import shorten_space
 from ucxstore.base.options import Reachable
 from ucxstore.base.zarr_compat import cpu, numpy_buffer_prototype, sync
 from ucxstore.obspec.errors import NotSupportedError, PermissionDeniedError, named
@@ -29,6 +30,7 @@ from ucxstore.obspec.results import (
     listed,
     put_result,
 )
+from ucxstore.stores.channel_store import keyspace_of
 from ucxstore.stores.store import UcxStore
 
 _PAGE = 1000  # keys of a listing at once, as in object stores
@@ -65,7 +67,7 @@ class ObspecStore:
     @property
     def prefix(self) -> str:
         """What every key of the store begins with, as its address has it."""
-        return self.store._key_prefix.rstrip("/")
+        return keyspace_of(self.store).prefix.rstrip("/")
 
     @property
     def url(self) -> str:
@@ -73,7 +75,7 @@ class ObspecStore:
         return self.store.address
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.store._shown!r})"
+        return f"{type(self).__name__}({shorten_space(self.url)!r})"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ObspecStore) and self.store == other.store
@@ -266,7 +268,7 @@ class ObspecStore:
 
     def _check_writable(self) -> None:
         if self.store.read_only:
-            raise PermissionDeniedError(f"{self.store._shown}: the store is read-only")
+            raise PermissionDeniedError(f"{shorten_space(self.url)}: the store is read-only")
 
     # ---- listing: `list` is a method from here on ----
 

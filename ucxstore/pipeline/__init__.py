@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ucxstore.base.zarr_compat import (
         ArrayMetadata,
         ArraySpec,
+        AsyncArray,
         Buffer,
         ChunkGridMetadata,
         NDBuffer,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         ZDType,
     )
     from ucxstore.pipeline.array_chunks import ArrayChunks
+    from ucxstore.pipeline.classify import ChunkKind
 
 __all__ = ["ZeroCopyCodecPipeline"]
 
@@ -150,6 +152,14 @@ class ZeroCopyCodecPipeline(CodecPipeline):
         self, chunk_arrays_and_specs: Iterable[tuple[NDBuffer | None, ArraySpec]]
     ) -> Iterable[Buffer | None]:
         return await self.fallback.encode(chunk_arrays_and_specs)
+
+
+def kind_of(array: AsyncArray[Any]) -> ChunkKind:
+    """Return how the chunks of an array in a store of ours are stored, whatever its pipeline is."""
+    pipeline = array.codec_pipeline
+    if not isinstance(pipeline, ZeroCopyCodecPipeline):
+        pipeline = ZeroCopyCodecPipeline.from_array_metadata_and_store(array.metadata, array.store)
+    return pipeline._chunks.kind
 
 
 register_pipeline(ZeroCopyCodecPipeline)

@@ -1,7 +1,7 @@
 """Access to the chunks of a store, and how the pipeline finds it."""
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from zarr.abc.store import Store
 from zarr.storage import FsspecStore
@@ -55,11 +55,23 @@ class ChunkAccess(NamedTuple):
         return [prefix + key for key in keys]
 
 
+class StoreOfOurs(Protocol):
+    """A store that gives access to its chunks."""
+
+    @property
+    def _chunk_access(self) -> ChunkAccess: ...
+
+
+def access_to(store: StoreOfOurs) -> ChunkAccess:
+    """Return the access to the chunks of a store of ours."""
+    return store._chunk_access
+
+
 def find_access(store: Store) -> ChunkAccess | None:
     """Return the access to the chunks of `store`, or ``None`` if `store` is not ours.
 
-    A store of ours has it as `_chunk_access`. For a URL, zarr makes an `FsspecStore` over our file
-    system, which has a store of ours behind it: its `chunk_access_at` returns the access.
+    For a URL, zarr makes an `FsspecStore` over our file system, which has a store of ours behind
+    it: its `chunk_access_at` returns the access.
     """
     access = getattr(store, "_chunk_access", None)
     if access is None and isinstance(store, FsspecStore):

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from zarr.abc.codec import Codec, CodecPipeline, GetResult
 from zarr.abc.store import ByteGetter, ByteSetter
@@ -17,13 +17,11 @@ from ucxstore.base.zarr_compat import (
     ArrayMetadata,
     ArraySpec,
     ArrayV3Metadata,
-    AsyncArray,
     NDBuffer,
     SelectorTuple,
     V2Codec,
     default_buffer_prototype,
 )
-from ucxstore.pipeline import ZeroCopyCodecPipeline
 from ucxstore.pipeline.access import ChunkAccess, find_access
 from ucxstore.pipeline.batch import Batch, Chunk, Group, Plan
 from ucxstore.pipeline.classify import ChunkKind, Sharded, classify
@@ -208,14 +206,6 @@ class ArrayChunks:
             await ShardWriting(access, batch).write(plan.groups)
         if left:
             await self._fallback.write(left, batch.values, batch.drop_axes)
-
-
-def kind_of(array: AsyncArray[Any]) -> ChunkKind:
-    """Return how the chunks of an array in a store of ours are stored, whatever its pipeline is."""
-    pipeline = array.codec_pipeline
-    if not isinstance(pipeline, ZeroCopyCodecPipeline):
-        pipeline = ZeroCopyCodecPipeline.from_array_metadata_and_store(array.metadata, array.store)
-    return pipeline._chunks.kind
 
 
 def codecs_of(metadata: ArrayMetadata) -> tuple[Codec, ...]:

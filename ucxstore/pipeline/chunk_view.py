@@ -11,8 +11,8 @@ import zarr
 
 from ucxstore.base.errors import ChunkSizeError, NotMappedError
 from ucxstore.base.zarr_compat import ArrayV3Metadata, AsyncArray, BasicIndexer, ChunkGrid
+from ucxstore.pipeline import kind_of
 from ucxstore.pipeline.access import ChunkAccess, find_access
-from ucxstore.pipeline.array_chunks import kind_of
 from ucxstore.pipeline.classify import ChunkKind, Sharded
 from ucxstore.pipeline.codecs.chain import Chain
 from ucxstore.pipeline.codecs.compressors import Bytes

@@ -245,7 +245,7 @@ class Server:
         self._secret = changed
 
     def _reached_by(self) -> tuple[str, Secret | None]:
-        """Do as `ucxstore.base.options.Reachable` says, for `UcxStore(server)`."""
+        """Do as `ucxstore.base.options.reached_by` says, for `UcxStore(server)`."""
         return self._address, self._secret
 
     def stats(self) -> ServerStats:

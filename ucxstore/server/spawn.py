@@ -109,7 +109,7 @@ class ServerProcess:
         return f"killed by signal {-status}" if status < 0 else f"exit status {status}"
 
     def _reached_by(self) -> tuple[str, Secret | None]:
-        """Do as `ucxstore.base.options.Reachable` says, for `UcxStore(server)`."""
+        """Do as `ucxstore.base.options.reached_by` says, for `UcxStore(server)`."""
         return self.address, self._secret
 
     @property

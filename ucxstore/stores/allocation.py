@@ -11,6 +11,7 @@ from ucxstore.base import process
 from ucxstore.client import requests
 from ucxstore.client.memory import readable_view
 from ucxstore.client.requests import Request
+from ucxstore.pipeline.access import access_to
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,7 +112,7 @@ class Allocation:
         try:
             if self._file is not None:
                 await asyncio.to_thread(self._file.seal)  # else a request would, and block the loop
-            written = await self._store._channel.ask(request)
+            written = await access_to(self._store).channel.ask(request)
         except BaseException:
             self._array = array
             raise
@@ -122,7 +123,7 @@ class Allocation:
         request = self._begin(if_absent)
         array, self._array = self._array, None
         try:
-            written = self._store._channel.ask_sync(request)
+            written = access_to(self._store).channel.ask_sync(request)
         except BaseException:
             self._array = array
             raise
@@ -150,7 +151,7 @@ class Allocation:
     def _end(self, written: "Sequence[bool]") -> bool:
         self.drop()
         (was_written,) = written
-        self._store._counters.add(bytes_written=self.nbytes if was_written else 0)
+        access_to(self._store).counters.add(bytes_written=self.nbytes if was_written else 0)
         return bool(was_written)
 
     def _leave_to_parent(self) -> None:

@@ -366,6 +366,11 @@ class ChannelStore(Store):
         return await self._listing.sizes(keys)
 
 
+def keyspace_of(store: ChannelStore) -> Keyspace:
+    """Return the keys below a store's prefix."""
+    return store._keyspace
+
+
 def _wrap(data: npt.NDArray[np.uint8], prototype: BufferPrototype) -> Buffer:
     """Wrap bytes, without a copy unless the prototype's buffers are of another memory."""
     buffer = cpu.Buffer.from_array_like(data)

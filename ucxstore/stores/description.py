@@ -9,7 +9,7 @@ import zarr
 
 from ucxstore.base.keys import METADATA_NAMES
 from ucxstore.base.zarr_compat import ArrayV3Metadata, sync
-from ucxstore.pipeline.array_chunks import kind_of
+from ucxstore.pipeline import kind_of
 from ucxstore.pipeline.classify import ChunkKind, Sharded
 from ucxstore.pipeline.codecs.chain import Chain
 from ucxstore.stores.store import UcxStore

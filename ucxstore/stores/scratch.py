@@ -6,13 +6,15 @@ import os
 import secrets
 import threading
 import weakref
+from collections.abc import Mapping
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Self
 
 from ucxstore.base import process
+from ucxstore.base.address import HostPort
 from ucxstore.base.errors import ScratchEndedError, ServerRestartedError, UcxStoreError
 from ucxstore.base.grants import Expiry
-from ucxstore.base.keys import SCRATCH_FOLDER
+from ucxstore.base.keys import SCRATCH_FOLDER, shorten_space
 from ucxstore.base.secret import Secret
 from ucxstore.base.showing import html_block, html_table, size_text
 from ucxstore.client import requests
@@ -36,6 +38,11 @@ _EXIT_SECONDS = 2.0
 _NAME_BYTES = 16
 
 
+def new_name() -> str:
+    """Return a name for a space, which nobody can guess."""
+    return secrets.token_hex(_NAME_BYTES)
+
+
 class Scratch[S: "UcxStore"]:
     """A scratch space: memory at a store's servers for temporary values. A context manager.
 
@@ -52,17 +59,14 @@ class Scratch[S: "UcxStore"]:
         Seconds that servers keep it for without a renewal.
     """
 
-    def __init__(self, store: S, quota: int, timeout: float) -> None:
-        self.name = secrets.token_hex(_NAME_BYTES)
+    def __init__(self, store: S, quota: int, lease: "Lease", met: Mapping[HostPort, bytes]) -> None:
+        self.name = lease.name
         self.quota = quota
-        self.timeout = timeout
+        self.timeout = lease.timeout
         self._store = store
         self._closed = False
-        whole = store.at(f"{SCRATCH_FOLDER}{self.name}", {})
-        self._lease = _Lease(self.name, whole._channel, timeout)
-        # Keys are placed by their hash: one server may get far more than its share of them.
-        self._lease.begin(min(quota, -(-2 * quota // len(store.servers))))
-        self._met = whole._identities.known.met
+        self._lease = lease
+        self._met = met
         self._finalizer = weakref.finalize(self, self._lease.let_go)
         self._finalizer.atexit = False  # see `_end_all`
 
@@ -158,8 +162,8 @@ class Scratch[S: "UcxStore"]:
 
     def __repr__(self) -> str:
         return (
-            f"<Scratch at {self._store._shown!r}, quota={self.quota}, timeout={self.timeout:g}, "
-            f"{self._state()}>"
+            f"<Scratch at {shorten_space(self._store.address)!r}, quota={self.quota}, "
+            f"timeout={self.timeout:g}, {self._state()}>"
         )
 
     def _repr_html_(self) -> str:
@@ -169,10 +173,10 @@ class Scratch[S: "UcxStore"]:
             ("timeout", f"{self.timeout:g} s"),
             ("state", self._state()),
         ]
-        return html_block("Scratch", self._store._shown, html_table(rows))
+        return html_block("Scratch", shorten_space(self._store.address), html_table(rows))
 
 
-class _Lease:
+class Lease:
     """Renew a space at all servers, in a thread, until the space is to end.
 
     The thread refers to this object alone, so that an unused `Scratch` is collected.
@@ -188,19 +192,21 @@ class _Lease:
     """
 
     def __init__(self, name: str, channel: Channel, timeout: float) -> None:
-        self._name = name
+        self.name = name
+        self.timeout = timeout
         self._channel = channel
-        self._timeout = timeout
         self._interval = min(timeout / _RENEWALS, _MOST_INTERVAL)
         self._pid = os.getpid()
         self._over: SimpleQueue[None] = SimpleQueue()  # a finalizer may use it on any thread
         self._thread = threading.Thread(target=self._run, name="ucxstore-scratch", daemon=True)
 
-    def begin(self, quota: int) -> None:
+    def begin(self, quota: int, servers: int) -> None:
         """Make the space at all servers, or raise."""
         self._channel.open_sync()
-        milliseconds = max(round(self._timeout * 1000), 1)
-        begin = requests.begin_space(self._name, quota, milliseconds)
+        milliseconds = max(round(self.timeout * 1000), 1)
+        # Keys are placed by their hash: one server may get far more than its share of them.
+        most = min(quota, -(-2 * quota // servers))
+        begin = requests.begin_space(self.name, most, milliseconds)
         failures = list(filter(None, self._channel.ask_each_sync(begin)))
         if failures:
             self._end()
@@ -243,7 +249,7 @@ class _Lease:
         """Renew the space; return whether any server may still have it."""
         # A server that does not answer must not delay the renewals at the others.
         patience = min(self._interval, self._channel.timeout)
-        outcomes = self._channel.ask_each_sync(requests.renew_space(self._name), patience)
+        outcomes = self._channel.ask_each_sync(requests.renew_space(self.name), patience)
         gone = ScratchEndedError, ServerRestartedError  # its users there get the same error
         if all(isinstance(outcome, gone) for outcome in outcomes):
             return False
@@ -253,11 +259,11 @@ class _Lease:
         return True
 
     def _end(self) -> None:
-        self._channel.ask_each_sync(requests.end_space(self._name))
+        self._channel.ask_each_sync(requests.end_space(self.name))
 
 
 # Those of this process that have not ended.
-_leases: weakref.WeakSet[_Lease] = weakref.WeakSet()
+_leases: weakref.WeakSet[Lease] = weakref.WeakSet()
 
 
 def _end_all() -> None:

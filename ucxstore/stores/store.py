@@ -14,7 +14,7 @@ from ucxstore.base import process
 from ucxstore.base.address import Address, HostPort
 from ucxstore.base.counters import Counters
 from ucxstore.base.errors import AddressError, ServerRestartedError
-from ucxstore.base.keys import is_metadata, is_scratch, shorten_space
+from ucxstore.base.keys import SCRATCH_FOLDER, is_metadata, is_scratch, shorten_space
 from ucxstore.base.options import (
     DEFAULT_BUFFER_BUDGET,
     DEFAULT_CONNECT_TIMEOUT,
@@ -28,6 +28,7 @@ from ucxstore.base.options import (
     check_nbytes,
     check_timeout,
     parse_size,
+    reached_by,
 )
 from ucxstore.base.secret import Secret
 from ucxstore.base.showing import html_block, html_details, html_table
@@ -47,7 +48,7 @@ from ucxstore.pipeline.selection import warn_of_other_pipeline
 from ucxstore.stores.allocation import Allocation
 from ucxstore.stores.channel_store import ChannelStore
 from ucxstore.stores.scratch import DEFAULT_TIMEOUT as SCRATCH_TIMEOUT
-from ucxstore.stores.scratch import Scratch
+from ucxstore.stores.scratch import Lease, Scratch, new_name
 from ucxstore.stores.viewing import Viewing, run, run_sync
 
 if TYPE_CHECKING:
@@ -175,7 +176,6 @@ class UcxStore(ChannelStore):
         self._options = options
         self._made: Channel | None = None
         self._closed = False
-        self._key_prefix = keyspace.prefix
         self._identities = identities
         self._budget = Budget(options.buffer_budget)
         self._shard_indexes = ShardCache()
@@ -322,7 +322,7 @@ class UcxStore(ChannelStore):
         return ChunkAccess(
             store=self,
             channel=self._channel,
-            key_prefix=self._key_prefix,
+            key_prefix=self._keyspace.prefix,
             strict=self.strict,
             counters=self._counters,
             budget=self._budget,
@@ -496,7 +496,11 @@ class UcxStore(ChannelStore):
         size = parse_size("quota", quota)
         if size < 1:
             raise ValueError(f"quota: {quota!r} is less than a byte")
-        return Scratch(self, size, check_timeout("timeout", timeout))
+        name = new_name()
+        whole = self.at(f"{SCRATCH_FOLDER}{name}", {})
+        lease = Lease(name, whole._channel, check_timeout("timeout", timeout))
+        lease.begin(size, len(self.servers))
+        return Scratch(self, size, lease, whole._identities.known.met)
 
     # ---- reading without a copy ----
 
@@ -664,11 +668,16 @@ class UcxStore(ChannelStore):
         return found
 
 
+def connectors_of(store: UcxStore) -> dict[HostPort, Connector]:
+    """Return the connector to each of a store's servers, in the order of its address."""
+    return store._connectors
+
+
 def _parse(address: object) -> tuple[Address, Secret | None]:
     """Return the parsed address, and the secret of a server that was given in its place."""
     secret: Secret | None = None
     if isinstance(address, Reachable):
-        address, secret = address._reached_by()
+        address, secret = reached_by(address)
     if isinstance(address, str):
         return Address.parse(address), secret
     if not isinstance(address, Address):

@@ -3,6 +3,7 @@ import os
 import numpy as np
 
 from ucxstore import UcxStore
+from ucxstore.pipeline.access import access_to
 from ucxstore.pipeline.indexes.cache import _ENTRY_BYTES, ShardCache
 from ucxstore.pipeline.indexes.index import IndexForm, ShardIndex
 
@@ -68,4 +69,4 @@ def test_a_forked_child_starts_with_nothing() -> None:
 
 def test_copies_of_a_store_share_one() -> None:
     store = UcxStore("ucx://127.0.0.1:1", select_pipeline=False)
-    assert store.with_read_only(True)._shard_indexes is store._shard_indexes
+    assert access_to(store.with_read_only(True)).shard_indexes is access_to(store).shard_indexes

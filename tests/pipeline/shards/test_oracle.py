@@ -43,6 +43,7 @@ from tests.pipeline.test_oracle import changes
 from ucxstore import UcxStore, ZeroCopyCodecPipeline
 from ucxstore.pipeline import batch as batch_module
 from ucxstore.pipeline import read_plan
+from ucxstore.pipeline.access import access_to
 from ucxstore.pipeline.geometry import costs
 from ucxstore.pipeline.shards import boxes as shard_boxes
 from ucxstore.pipeline.shards import read as shards
@@ -180,7 +181,7 @@ def test_it_reads_as_zarr_reads(
     stats = ours.store.stats()
     assert stats["fallback"] == 0
     assert stats["direct"] + stats["decode"] > 0
-    assert ours.store._budget.in_use == 0
+    assert access_to(ours.store).budget.in_use == 0
     note(f"{stats}")
     event(f"direct: {stats['direct'] > 0}, decoded: {stats['decode'] > 0}")
     event(f"in place: {stats['decode_in_place'] > 0}")
@@ -223,6 +224,6 @@ def test_it_writes_as_zarr_writes(
                 assert outcome(look, ours) == outcome(look, model)
     stats = ours.store.stats()
     assert stats["fallback"] == 0
-    assert ours.store._budget.in_use == 0
+    assert access_to(ours.store).budget.in_use == 0
     note(f"{stats}")
     event(f"direct: {stats['direct'] > 0}, encoded: {stats['encode'] > 0}")

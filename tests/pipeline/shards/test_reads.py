@@ -20,17 +20,18 @@ from zarr.codecs import (
     TransposeCodec,
     ZstdCodec,
 )
-from zarr.core.buffer import cpu, default_buffer_prototype
-from zarr.core.indexing import BasicIndexer
+from zarr.core.buffer import cpu
 from zarr.errors import ChunkNotFoundError
 from zarr.storage import MemoryStore
 
 from tests.backdoor import Backdoor
 from tests.eventually import eventually
+from tests.pipeline.indexing import read_into
 from ucxstore import ChunkSizeError, FallbackError, ShardError, UcxStore
 from ucxstore.client.channel import Flight
 from ucxstore.copies import count_copies
 from ucxstore.pipeline import read_plan
+from ucxstore.pipeline.access import access_to
 from ucxstore.pipeline.decode import Decoding
 from ucxstore.pipeline.shards import fetch
 from ucxstore.pipeline.shards import read as shards_module
@@ -387,7 +388,7 @@ def replaced(store: UcxStore, array: zarr.Array) -> Callable[[], None]:
     values = []
     for times in range(1, 5):
         model[:] = DATA + times
-        values.append(model.store._store_dict["a/c/0/0"])
+        values.append(model.store.get_sync("a/c/0/0"))
     following = itertools.cycle(values)
     return lambda: other.set_sync("a/c/0/0", next(following))
 
@@ -447,7 +448,7 @@ def test_a_shard_that_is_replaced_during_a_read(
     expected[:500, :200] += times
     np.testing.assert_array_equal(found, expected)
     assert reads == [4] + [1] * times
-    assert ucx_store._budget.in_use == 0
+    assert access_to(ucx_store).budget.in_use == 0
 
 
 def between(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> list[int]:
@@ -474,7 +475,7 @@ def test_a_shard_that_never_stays_the_same(
     with pytest.raises(ShardError, match=r"a/c/0/0 was replaced each of 10 times"):
         array[:]
     assert len(reads) == 10
-    assert ucx_store._budget.in_use == 0
+    assert access_to(ucx_store).budget.in_use == 0
 
 
 # ---- shards that are broken ----
@@ -581,7 +582,7 @@ def test_encoded_inner_chunks_that_are_broken(
     with pytest.raises(RuntimeError) as caught:
         array[:]
     assert "a/c/0/0, inner chunk (1, 1)" in caught.value.__notes__[0]
-    assert ucx_store._budget.in_use == 0
+    assert access_to(ucx_store).budget.in_use == 0
     np.testing.assert_array_equal(array[:100], DATA[:100])
 
 
@@ -595,7 +596,7 @@ def test_the_budget_holds(
     made(ucx_store, compressors=BloscCodec(cname="lz4", clevel=0))
     monkeypatch.setattr(read_plan, "GROUP_BYTES", 1)
     array = opened(ucx_store, buffer_budget=budget)
-    budget_of = array.store._budget
+    budget_of = access_to(array.store).budget
     peaks: list[int] = []
     decode = Decoding._decode
 
@@ -641,15 +642,6 @@ async def test_a_failure_keeps_no_memory(
         gc.enable()
 
 
-async def read_into(array: zarr.Array, out: np.ndarray) -> None:
-    everything = BasicIndexer((slice(None),) * 2, DATA.shape, array.async_array._chunk_grid)
-    await array.async_array._get_selection(
-        everything,
-        prototype=default_buffer_prototype(),
-        out=cpu.NDBuffer.from_ndarray_like(out),
-    )
-
-
 @pytest.mark.parametrize("options", [{}, ENCODED], ids=["raw", "zstd"])
 async def test_a_cancelled_read_leaves_nobody_behind(
     ucx_store: UcxStore, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
@@ -672,7 +664,7 @@ async def test_a_cancelled_read_leaves_nobody_behind(
     out[:] = -1
     assert await ucx_store.exists("a/zarr.json")
     assert (out == -1).all()
-    assert ucx_store._budget.in_use == 0
+    assert access_to(ucx_store).budget.in_use == 0
     monkeypatch.undo()
     np.testing.assert_array_equal(await array.async_array.getitem(...), DATA)
 

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 import zarr
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, ShardingCodec, ZstdCodec
-from zarr.core.buffer import default_buffer_prototype
-from zarr.core.indexing import BasicIndexer
 from zarr.storage import MemoryStore
 
 from tests.backdoor import Backdoor
 from tests.eventually import eventually
+from tests.pipeline.indexing import write_all
 from tests.pipeline.strategies import contents
 from ucxstore import ChunkSizeError, FallbackError, ShardError, UcxStore
 from ucxstore.copies import count_copies
+from ucxstore.pipeline.access import access_to
 from ucxstore.pipeline.merge import Merger
 from ucxstore.pipeline.shards import write as shard_writes
 from ucxstore.pipeline.shards.make import Maker
@@ -269,7 +269,7 @@ def test_the_budget_holds(
         with lock:
             flying.add(shard.key)
             most = max(most, len(flying))
-        assert store._budget.in_use <= budget
+        assert access_to(store).budget.in_use <= budget
         return start(self, shard, existing)
 
     async def sending(self: Any, shards: Any, contents: Any) -> None:
@@ -281,7 +281,7 @@ def test_the_budget_holds(
     monkeypatch.setattr(shard_writes.ShardWriting, "_send", sending)
     array[:] = DATA
     assert (most == 1) is (budget == 1)
-    assert store._budget.in_use == 0
+    assert access_to(store).budget.in_use == 0
     np.testing.assert_array_equal(array[:], DATA)
 
 
@@ -310,7 +310,7 @@ def test_a_shard_that_is_replaced_in_the_middle(
     ours, model = created(ucx_store, **options)
     write(np.s_[:], DATA, ours, model)
     model[:] = 2 * DATA
-    value = model.store._store_dict["a/c/0/0"]
+    value = model.store.get_sync("a/c/0/0")
     other = UcxStore(ucx_store.address)
 
     def act(times: int) -> None:
@@ -330,14 +330,14 @@ def test_a_shard_that_never_stays_the_same(
 ) -> None:
     ours, model = created(ucx_store)
     write(np.s_[:], DATA, ours, model)
-    value = model.store._store_dict["a/c/0/0"]
+    value = model.store.get_sync("a/c/0/0")
     other = UcxStore(ucx_store.address)
     between(monkeypatch, lambda _: other.set_sync("a/c/0/0", value))
     with pytest.raises(ShardError, match=r"a/c/0/0 was replaced each of 10 times"):
         ours[10:20, 10:20] = 7
     monkeypatch.undo()
     np.testing.assert_array_equal(ours[:], DATA)
-    assert ucx_store._budget.in_use == 0
+    assert access_to(ucx_store).budget.in_use == 0
 
 
 def test_what_others_have_added_is_kept(ucx_store: UcxStore) -> None:
@@ -386,17 +386,12 @@ def test_an_inner_chunk_that_cannot_be_decoded_or_made_is_named(
     with pytest.raises(RuntimeError) as caught:
         ours[110:120, 60:70] = 7
     assert "a/c/0/0, inner chunk (1, 1)" in caught.value.__notes__[0]
-    assert ucx_store._budget.in_use == 0
+    assert access_to(ucx_store).budget.in_use == 0
     ours[:10, :10] = 7  # the broken one is kept as it is
     assert (ours[:10, :10] == 7).all()
 
 
 # ---- what is left when it ends ----
-
-
-async def write_all(array: zarr.Array, value: np.ndarray) -> None:
-    everything = BasicIndexer((slice(None),) * 2, DATA.shape, array.async_array._chunk_grid)
-    await array.async_array._set_selection(everything, value, prototype=default_buffer_prototype())
 
 
 @pytest.mark.parametrize("times", [1, 3])
@@ -430,7 +425,7 @@ async def test_a_cancelled_write_waits_for_its_threads(
     with pytest.raises(asyncio.CancelledError):
         await writing
     assert inside == 0
-    assert ucx_store._budget.in_use == 0
+    assert access_to(ucx_store).budget.in_use == 0
     monkeypatch.undo()
     await write_all(array, DATA)
     np.testing.assert_array_equal(await array.async_array.getitem(...), DATA)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.backdoor import believes
 from tests.eventually import eventually
 from tests.server.sources.http_objects import HttpObjects
 from tests.server.sources.s3_objects import S3Objects
@@ -93,9 +94,7 @@ def test_a_change_that_was_made_is_not_told_as_one_that_was_not(
         objects.presence_status = 403
 
         def asks() -> bool:  # its lease is over
-            carrier = server._threads._carrier
-            assert carrier is not None
-            return not carrier._storage.believes("other")
+            return not believes(server, "other")
 
         eventually(asks)
         objects.gate.set()

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import zarr
-from zarr.core.buffer import default_buffer_prototype
+from zarr.core.buffer import Buffer, default_buffer_prototype
 
 from tests.eventually import eventually
 from tests.server.sources.http_objects import HttpObjects
@@ -18,11 +18,13 @@ PROTOTYPE = default_buffer_prototype()
 
 def fill(objects: HttpObjects) -> np.ndarray:
     """Put an array of 100 chunks there, without a server of ours."""
-    memory = zarr.storage.MemoryStore()
+    stored: dict[str, Buffer] = {}
     values = np.random.default_rng(0).random((500, 500), dtype="f4")
-    array = zarr.create_array(memory, shape=(500, 500), chunks=(50, 50), dtype="f4")
+    array = zarr.create_array(
+        zarr.storage.MemoryStore(stored), shape=(500, 500), chunks=(50, 50), dtype="f4"
+    )
     array[:] = values
-    objects.objects.update({key: value.to_bytes() for key, value in memory._store_dict.items()})
+    objects.objects.update({key: value.to_bytes() for key, value in stored.items()})
     return values
 
 

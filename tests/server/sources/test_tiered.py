@@ -106,7 +106,7 @@ def store(server: Server) -> Iterator[UcxStore]:
 def test_what_is_read_while_a_key_changes_is_not_kept(
     gated: Gated, store: UcxStore, last: bytes | None
 ) -> None:
-    gated._store_dict["k"] = cpu.Buffer.from_bytes(b"old")
+    gated.set_sync("k", cpu.Buffer.from_bytes(b"old"))
     gated.held = "get"
     with ThreadPoolExecutor() as threads:
         reading = threads.submit(get, store, "k")
@@ -122,7 +122,7 @@ def test_what_is_read_while_a_key_changes_is_not_kept(
 def test_what_is_read_while_its_prefix_is_removed_is_not_kept(
     gated: Gated, store: UcxStore
 ) -> None:
-    gated._store_dict["a/k"] = cpu.Buffer.from_bytes(b"old")
+    gated.set_sync("a/k", cpu.Buffer.from_bytes(b"old"))
     gated.held = "get"
     with ThreadPoolExecutor() as threads:
         reading = threads.submit(get, store, "a/k")
@@ -145,9 +145,10 @@ def test_of_two_writes_at_once_the_last_is_kept(
         gated.held = ""
         for write in writes:
             write.result()
-    last = gated._store_dict["k"].to_bytes()
-    gated._store_dict["k"] = cpu.Buffer.from_bytes(b"of nobody")
-    assert get(store, "k") == last
+    last = gated.get_sync("k")
+    assert last is not None
+    gated.set_sync("k", cpu.Buffer.from_bytes(b"of nobody"))
+    assert get(store, "k") == last.to_bytes()
 
 
 async def test_a_disk_that_hangs_is_not_waited_for(tier: TieredSource) -> None:

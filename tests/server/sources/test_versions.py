@@ -8,6 +8,7 @@ import pytest
 import zarr
 from obstore.store import MemoryStore as ObjectMemoryStore
 from zarr.abc.store import Store
+from zarr.core.buffer import Buffer
 from zarr.storage import LocalStore, MemoryStore, ObjectStore
 
 from tests.server.sources.http_objects import HttpObjects
@@ -46,9 +47,9 @@ def test_a_shard_that_nobody_replaces(
         source = ObjectMemoryStore()
         write(ObjectStore(source), values)
     else:
-        behind = MemoryStore()
-        write(behind, values)
-        objects.objects.update({key: one.to_bytes() for key, one in behind._store_dict.items()})
+        stored: dict[str, Buffer] = {}
+        write(MemoryStore(stored), values)
+        objects.objects.update({key: one.to_bytes() for key, one in stored.items()})
         objects.has_etags = kind == "http with tags"
         source = objects.store()
     with (

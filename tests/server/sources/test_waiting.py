@@ -109,7 +109,9 @@ def test_sets_that_wait_for_their_turn(size: int, local: str) -> None:
         failed = failures(asyncio.run(write(server.address)))
     assert not failed, f"{len(failed)} of {COUNT} failed: {failed[0]}"
     for number in range(COUNT):
-        assert behind._store_dict[f"k{number}"].to_bytes() == bytes([number % 256]) * size
+        value = behind.get_sync(f"k{number}")
+        assert value is not None
+        assert value.to_bytes() == bytes([number % 256]) * size
 
 
 def test_only_a_source_that_answers_is_waited_for() -> None:

@@ -26,7 +26,9 @@ from ucxstore.cli.cat import split_key
 from ucxstore.cli.common.command import CommandError, UsageError, in_groups, parse_address, warn
 from ucxstore.cli.cp.plan import GROUP_KEYS, Entry
 from ucxstore.client.listing import Listing
+from ucxstore.pipeline.access import access_to
 from ucxstore.server.identity import CLUSTER_FILE, OLD_FILE
+from ucxstore.stores.channel_store import keyspace_of
 from ucxstore.stores.store import UcxStore
 
 if TYPE_CHECKING:
@@ -79,7 +81,7 @@ class ServerLocation:
 
     async def list(self) -> AsyncIterator[Entry]:
         store = self._store
-        listing = Listing(store._channel, store._keyspace, self.unreadable.extend)
+        listing = Listing(access_to(store).channel, keyspace_of(store), self.unreadable.extend)
         async for keys in in_groups(listing.keys("")):
             sizes = await store.getsizes(keys)
             for key, size in zip(keys, sizes, strict=True):

@@ -20,7 +20,7 @@ from ucxstore.base.errors import (
 )
 from ucxstore.base.zarr_compat import cpu
 from ucxstore.cli.common.text import size_text
-from ucxstore.stores.store import UcxStore
+from ucxstore.stores.store import UcxStore, connectors_of
 
 _PINGS = 200
 _REPEATS = 5
@@ -79,7 +79,7 @@ def rely_on_what_is_there(store: UcxStore) -> None:
 
     It may be one of a set, and hold but a part of the values: that does not matter here.
     """
-    last = {server: one.last for server, one in store._connectors.items()}
+    last = {server: one.last for server, one in connectors_of(store).items()}
     store.rely_on({server: one.welcome.identity for server, one in last.items() if one})
 
 

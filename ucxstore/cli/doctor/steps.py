@@ -25,7 +25,7 @@ from ucxstore.client.connect import Deadline, Greeting, Resolved, dial, resolve
 from ucxstore.client.connections import Connector
 from ucxstore.cluster.record import Record
 from ucxstore.protocol.frames import PROTOCOL_VERSION, Welcome
-from ucxstore.stores.store import UcxStore
+from ucxstore.stores.store import UcxStore, connectors_of
 
 type State = Literal["ok", "failed", "left out", "not reached"]
 
@@ -167,7 +167,7 @@ def _identify(visit: Visit) -> str:
 
 
 def _choose_lane(visit: Visit) -> str:
-    visit.connector = visit.store._connectors[visit.server]
+    visit.connector = connectors_of(visit.store)[visit.server]
     try:
         connection = visit.connector.connect(visit.options.connect_timeout)
     except ConnectError as error:
