@@ -15,8 +15,11 @@ from obstore.store import MemoryStore
 
 from tests.backdoor import Backdoor, DirectoryBackdoor, MemoryBackdoor, ObjectBackdoor
 from tests.drawing import load_profile
+from tests.server.sources.http_objects import HttpObjects, http_objects
 from ucxstore import UcxStore
 from ucxstore.base import logs
+from ucxstore.base.secret import ENVIRONMENT_FILE, ENVIRONMENT_SECRET
+from ucxstore.cluster import member
 from ucxstore.pipeline import selection
 from ucxstore.server import Server
 
@@ -108,10 +111,15 @@ def memory_backdoor(memory_server: Server) -> Iterator[Backdoor]:
         yield backdoor
 
 
+def place_of(server: Any) -> str:
+    """Return where a server listens, as addresses of several servers name it."""
+    place: str = server.address.removeprefix("ucx://")
+    return place
+
+
 def address_of(servers: Iterable[Any], prefix: str = "") -> str:
     """Return the address of a store of several servers."""
-    places = (server.address.removeprefix("ucx://") for server in servers)
-    return f"ucx://{','.join(places)}/{prefix}"
+    return f"ucx://{','.join(map(place_of, servers))}/{prefix}"
 
 
 @pytest.fixture(scope="module", params=["one server", "three servers"])
@@ -176,3 +184,28 @@ def zarr_config(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(selection, "_warned", set())
     with zarr.config.set({"codec_pipeline.path": zarr.config.get("codec_pipeline.path")}):
         yield
+
+
+@pytest.fixture
+def no_secret_around(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(ENVIRONMENT_SECRET, raising=False)
+    monkeypatch.delenv(ENVIRONMENT_FILE, raising=False)
+
+
+@pytest.fixture
+def retried_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let clients of several servers look again soon at one that is away."""
+    monkeypatch.setattr(member, "RETRY_SECONDS", 0.05)
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    """Use so few threads that most reads have more groups than threads."""
+    with zarr.config.set({"threading.max_workers": 2}):
+        yield
+
+
+@pytest.fixture
+def objects() -> Iterator[HttpObjects]:
+    with http_objects() as state:
+        yield state

@@ -18,16 +18,11 @@ from zarr.codecs import GzipCodec, ZstdCodec
 from tests.conftest import address_of
 from ucxstore import Server, UcxStore
 
+pytestmark = pytest.mark.usefixtures("two_threads")
+
 ROOT = Path(__file__).parents[1]
 WALKS = (ROOT / "docs/walks.md").read_text()
 BEGIN, RAW, ZSTD = re.split(r"^## .*$", WALKS, flags=re.MULTILINE)
-
-
-@pytest.fixture(autouse=True)
-def two_threads() -> Iterator[None]:
-    """Use so few threads that most reads have more groups than threads."""
-    with zarr.config.set({"threading.max_workers": 2}):
-        yield
 
 
 def told(walk: str) -> set[str]:

@@ -17,7 +17,7 @@ from obstore.store import MemoryStore
 from zarr.buffer.cpu import NDBuffer
 from zarr.codecs import GzipCodec
 
-from tests.adversity.transfers import as_buffer
+from tests.values import as_buffer
 from ucxstore import Server, UcxStore
 
 MARK = b"\xa5MARKED\x5a" * 2

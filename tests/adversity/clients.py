@@ -6,7 +6,8 @@ from multiprocessing.connection import Connection
 
 import numpy as np
 
-from tests.adversity.transfers import as_buffer, filled, wipe
+from tests.adversity.transfers import filled, wipe
+from tests.values import as_buffer
 from ucxstore import UcxStore
 from ucxstore.base.options import UcxValue
 

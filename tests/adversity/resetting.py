@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 
-from tests.adversity.transfers import as_buffer
+from tests.values import as_buffer
 from ucxstore import ConnectError, Server, UcxStore
 
 ROUNDS = 5

@@ -29,7 +29,7 @@ import numpy as np
 from zarr.core.sync import sync
 
 from tests.adversity.scarcity import SECONDS, Case, Outcome
-from tests.adversity.transfers import as_buffer
+from tests.values import as_buffer
 from ucxstore import Server, UcxStore
 from ucxstore.base.native import core
 

@@ -27,6 +27,8 @@ import asyncio, logging, os, signal, sys, threading, time
 import numpy as np
 from tests.adversity.transfers import *
 from tests.eventually import eventually
+from tests.proc import in_child
+from tests.values import as_buffer
 from ucxstore import *
 logging.getLogger("asyncio").setLevel(logging.ERROR)  # its debug mode minds slow machines
 store = UcxStore({address!r}, ucx={ucx!r}, timeout=20, connect_timeout=20)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import zarr
 
-from tests.adversity.transfers import as_buffer
+from tests.values import as_buffer
 from ucxstore import Server, UcxStore
 from ucxstore.client import connect
 from ucxstore.protocol.session_keys import SessionKeys

@@ -21,13 +21,13 @@ from tests.adversity.transfers import (
     LARGE,
     VALUE,
     Repeated,
-    as_buffer,
     begin_to_read,
     filled,
     partly_filled,
     wipe,
 )
 from tests.eventually import eventually
+from tests.values import as_buffer
 from ucxstore import ServerLostError, UcxStore
 from ucxstore.client.requests import Request
 from ucxstore.pipeline.access import access_to

@@ -20,12 +20,12 @@ from tests.adversity.transfers import (
     VALUE,
     Bytes,
     Repeated,
-    as_buffer,
     filled,
     partly_filled,
     until_begun,
 )
 from tests.eventually import eventually
+from tests.values import as_buffer
 from ucxstore import UcxStore
 
 LARGE = 33_000_000

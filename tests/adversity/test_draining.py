@@ -15,18 +15,15 @@ import numpy as np
 import pytest
 import zarr
 
-from tests.adversity.transfers import VALUE, Background, as_buffer, filled
+from tests.adversity.transfers import VALUE, Background, filled
 from tests.adversity.ways import WAYS, any_way, most_ways, one_way, open_store, spawn
-from tests.conftest import address_of
+from tests.conftest import address_of, place_of
 from tests.eventually import eventually
+from tests.values import as_buffer
 from ucxstore import ServerLostError, ServerRestartedError, UcxStore
 from ucxstore.cluster import member
 from ucxstore.server import Server
 from ucxstore.server.spawn import ServerProcess
-
-
-def place_of(server: Server | ServerProcess) -> str:
-    return server.address.removeprefix("ucx://")
 
 
 def end(server: ServerProcess, number: signal.Signals = signal.SIGTERM) -> None:
@@ -364,7 +361,8 @@ class _Stuck:
         code = (
             "import os, signal, threading, time, numpy as np\n"
             "from tests.adversity.ways import open_store\n"
-            "from tests.adversity.transfers import as_buffer, filled\n"
+            "from tests.adversity.transfers import filled\n"
+            "from tests.values import as_buffer\n"
             f"store = open_store({way!r}, {address!r}); store.ping_sync()\n"
             "value = as_buffer(filled(1, 1_000_000_000)); print(flush=True)\n"
             "threading.Thread(target=lambda: store.set_sync('k', value), daemon=True).start()\n"

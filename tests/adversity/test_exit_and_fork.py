@@ -8,8 +8,9 @@ import pytest
 from tests.adversity.conftest import StartServer, Ucx
 from tests.adversity.scripts import Script
 from tests.adversity.servers import RemoteServer
-from tests.adversity.transfers import VALUE, as_buffer, filled
+from tests.adversity.transfers import VALUE, filled
 from tests.eventually import eventually
+from tests.values import as_buffer
 from ucxstore import UcxStore
 
 
@@ -43,16 +44,6 @@ def write():
             store.set_sync("written", value)
     except (ServerLostError, ConnectError):  # the interpreter exits, or the server has ended
         pass
-def in_child(work):
-    child = os.fork()
-    if child == 0:
-        try:
-            work()
-        except BaseException as error:
-            print(repr(error), flush=True)
-            os._exit(1)
-        os._exit(0)
-    return child
 def reads():
     mine = filled(BLANK, 5_000_000)
     assert store.get_into_sync("medium", mine) == 5_000_000

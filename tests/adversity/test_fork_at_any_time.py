@@ -10,6 +10,7 @@ import pytest
 
 from tests.adversity.scripts import Script
 from tests.adversity.ways import WAYS, any_way, most_ways, spawn
+from tests.values import as_buffer
 from ucxstore import UcxStore
 
 COMMON = """
@@ -55,7 +56,6 @@ def address(way: str) -> Iterator[str]:
 
 
 def store_value() -> object:
-    from tests.adversity.transfers import as_buffer
 
     return as_buffer(b"value" * 1000)
 

@@ -12,8 +12,8 @@ from typing import Literal
 import pytest
 
 from tests.adversity.conftest import StartServer
-from tests.adversity.transfers import as_buffer
 from tests.eventually import eventually
+from tests.values import as_buffer
 from ucxstore import ConnectError, UcxStore
 from ucxstore.base.address import Address
 from ucxstore.base.native import core

@@ -15,8 +15,8 @@ from zarr.storage import MemoryStore, WrapperStore
 
 from tests.adversity.greedy import raw
 from tests.adversity.greedy.raw import RawClient
-from tests.adversity.transfers import as_buffer
 from tests.eventually import eventually
+from tests.values import as_buffer, keys_of
 from ucxstore import Secret, UcxStore
 from ucxstore.server import Server
 
@@ -122,14 +122,10 @@ def test_a_change_that_waits_beyond_its_grant_is_not_made(change: str) -> None:
             assert reply is not None
             assert (reply.status, reply.body[:10]) == (raw.DENIED, b"was refuse")
         writing.join()
-        assert sorted(sync(_names(honest))) == sorted(keys)
+        assert sorted(sync(keys_of(honest, "mine/victims/"))) == sorted(keys)
         found = sync(values.get(keys[0], default_buffer_prototype()))
         assert found is not None
         assert found.to_bytes() == b"honest"
-
-
-async def _names(store: UcxStore) -> list[str]:
-    return [name async for name in store.list_prefix("mine/victims/")]
 
 
 def test_listings_that_come_after_the_end_of_a_grant_are_not_told() -> None:

@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 import zarr
 
-from tests.adversity.transfers import as_buffer
 from tests.adversity.ways import WAYS, any_way, most_ways, one_way, open_store, spawn
 from tests.eventually import eventually
+from tests.proc import resident
+from tests.values import as_buffer
 from ucxstore import UcxStore
 from ucxstore.server import Server
 from ucxstore.server.spawn import ServerProcess
@@ -165,10 +166,6 @@ def test_others_go_on_while_much_memory_is_freed(way: str) -> None:
             assert others.worst < TIMEOUT / 2
 
 
-async def _listed(store: UcxStore, prefix: str) -> list[str]:
-    return [key async for key in store.list_prefix(prefix)]
-
-
 class _SlowStore(zarr.storage.MemoryStore):
     """A source of which each key takes a while."""
 
@@ -277,11 +274,6 @@ def _stops(count: Callable[[], int]) -> None:
     while last != (last := count()):
         assert time.monotonic() < deadline
         time.sleep(0.3)
-
-
-def resident(server: ServerProcess) -> int:
-    fields = Path(f"/proc/{server.pid}/status").read_text().split()
-    return int(fields[fields.index("RssAnon:") + 1]) * 1024
 
 
 @pytest.mark.full

@@ -12,7 +12,8 @@ from zarr.core.buffer import default_buffer_prototype
 
 from tests.adversity.conftest import OpenStore, StartServer
 from tests.adversity.servers import files_under
-from tests.adversity.transfers import BLANK, VALUE, as_buffer, filled
+from tests.adversity.transfers import BLANK, VALUE, filled
+from tests.values import as_buffer
 from ucxstore import InvalidKeyError, ReadOnlyServerError, UcxStore, ValueTooLargeError
 
 SIZES = [100, 5_000, 100_000, 20_000_000]  # eager, rendezvous, several segments

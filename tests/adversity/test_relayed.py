@@ -7,8 +7,8 @@ from contextlib import ExitStack
 import pytest
 
 from tests.adversity.fake_servers import FakeServer, relays_to
-from tests.adversity.transfers import as_buffer
 from tests.eventually import eventually
+from tests.values import as_buffer
 from ucxstore import ServerRestartedError, UcxStore
 from ucxstore.base.secret import Secret
 from ucxstore.server import Server

@@ -20,7 +20,6 @@ from tests.adversity.transfers import (
     Background,
     Bytes,
     Repeated,
-    as_buffer,
     begin_to_read,
     filled,
     partly_filled,
@@ -28,6 +27,7 @@ from tests.adversity.transfers import (
     wipe,
 )
 from tests.eventually import eventually
+from tests.values import as_buffer
 from ucxstore import ChangeLostError, ConnectError, ServerLostError, ServerRestartedError, UcxStore
 
 MEDIUM = 20_000_000

@@ -19,7 +19,6 @@ from tests.adversity.transfers import (
     Background,
     Bytes,
     Repeated,
-    as_buffer,
     begin_to_read,
     filled,
     partly_filled,
@@ -27,6 +26,7 @@ from tests.adversity.transfers import (
     wipe,
 )
 from tests.eventually import eventually
+from tests.values import as_buffer
 from ucxstore import ConnectError, RequestTimeoutError, ServerLostError, UcxStore
 
 TIMEOUT = 2.0

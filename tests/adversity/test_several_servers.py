@@ -25,7 +25,6 @@ from tests.adversity.transfers import (
     VALUE,
     Background,
     Repeated,
-    as_buffer,
     filled,
     partly_filled,
     until_begun,
@@ -33,10 +32,12 @@ from tests.adversity.transfers import (
 )
 from tests.conftest import address_of
 from tests.eventually import eventually
+from tests.values import as_buffer
 from ucxstore import ServerLostError, ServerRestartedError, UcxStore, UnknownOutcomeError
-from ucxstore.cluster import member
 from ucxstore.cluster.placement import Placement
 from ucxstore.server.identity import OLD_FILE
+
+pytestmark = pytest.mark.usefixtures("retried_soon")
 
 MEDIUM = 20_000_000
 SHAPE, CHUNKS, INNER = (1200, 1000), (150, 125), (30, 25)
@@ -48,10 +49,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _retry_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(member, "RETRY_SECONDS", 0.05)
-    # As if no other test had been there.
+# As if no other test had been there.
 
 
 @pytest.fixture

@@ -11,13 +11,15 @@ from tests.adversity.conftest import PATIENCE, OpenStore, StartServer, Ucx, any_
 from tests.adversity.scripts import Script
 from tests.adversity.servers import RemoteServer
 from tests.adversity.test_several_servers import key_on
-from tests.adversity.transfers import Background, as_buffer
+from tests.adversity.transfers import Background
 from tests.conftest import address_of
 from tests.eventually import eventually
+from tests.values import as_buffer
 from ucxstore import ConnectError, ServerLostError, ServerRestartedError, UcxStore
-from ucxstore.cluster import member
 from ucxstore.cluster.agreement import Agreement
 from ucxstore.cluster.placement import Placement
+
+pytestmark = pytest.mark.usefixtures("retried_soon")
 
 VALUES = np.arange(60)
 
@@ -32,11 +34,6 @@ def look(i):
         return f"{type(error).__name__} {error}"
 """
 PRINT_ALL = "print(*map(look, range(60)), sep='\\n')"
-
-
-@pytest.fixture(autouse=True)
-def _as_if_no_other_test_had_been_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(member, "RETRY_SECONDS", 0.05)
 
 
 @pytest.fixture

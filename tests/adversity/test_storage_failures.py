@@ -18,10 +18,10 @@ from tests.adversity.transfers import (
     LARGE,
     VALUE,
     Background,
-    as_buffer,
     filled,
 )
 from tests.eventually import eventually
+from tests.values import as_buffer
 from ucxstore import ConnectError, StorageError, UcxStore
 
 # The first is written in one piece; the second comes in many.

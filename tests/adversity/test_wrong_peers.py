@@ -25,12 +25,12 @@ from tests.adversity.transfers import (
     VALUE,
     Background,
     Repeated,
-    as_buffer,
     filled,
     until_begun,
     wipe,
 )
 from tests.eventually import eventually
+from tests.values import as_buffer
 from ucxstore import (
     AuthenticationError,
     ConnectError,

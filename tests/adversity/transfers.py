@@ -9,7 +9,6 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from zarr.core.buffer import cpu
 
 from tests.eventually import eventually
 from ucxstore import UcxStore
@@ -30,11 +29,6 @@ type Bytes = npt.NDArray[np.uint8]
 def filled(byte: int, size: int = LARGE) -> Bytes:
     """Return an array of one byte, many times."""
     return np.full(size, byte, "u1")
-
-
-def as_buffer(array: Bytes | bytes) -> cpu.Buffer:
-    """Wrap bytes as zarr's stores take them, without a copy."""
-    return cpu.Buffer.from_array_like(np.frombuffer(array, "u1"))
 
 
 def wipe(out: Bytes) -> None:

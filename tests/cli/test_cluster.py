@@ -8,7 +8,7 @@ import pytest
 from zarr.core.buffer import cpu
 
 from tests.cli.command import run
-from tests.conftest import address_of
+from tests.conftest import address_of, place_of
 from ucxstore import UcxStore
 from ucxstore.server import Server
 
@@ -27,10 +27,6 @@ def fill(address: str) -> None:
     with UcxStore(address) as store:
         for key in KEYS:
             store.set_sync(key, cpu.Buffer.from_bytes(bytes(100)))
-
-
-def place_of(server: Server) -> str:
-    return server.address.removeprefix("ucx://")
 
 
 def rows_of(output: str) -> dict[str, list[str]]:

@@ -7,13 +7,9 @@ from ucxstore.base import grants
 from ucxstore.base.grants import Bounds, Role
 from ucxstore.base.secret import ENVIRONMENT_FILE, ENVIRONMENT_SECRET, Secret
 
+pytestmark = pytest.mark.usefixtures("no_secret_around")
+
 TEXT = "correct horse battery staple"
-
-
-@pytest.fixture(autouse=True)
-def _no_secret_around(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(ENVIRONMENT_SECRET, raising=False)
-    monkeypatch.delenv(ENVIRONMENT_FILE, raising=False)
 
 
 @pytest.fixture

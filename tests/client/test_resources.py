@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.adversity.transfers import as_buffer, filled
+from tests.adversity.transfers import filled
+from tests.values import as_buffer
 from ucxstore import OutOfMemoryError, UcxStore
 from ucxstore.base.native import core
 from ucxstore.server import Server

@@ -18,6 +18,8 @@ from zarr.core.sync import sync
 
 from tests.conftest import address_of
 from tests.eventually import eventually
+from tests.proc import descriptors
+from tests.values import as_buffer
 from ucxstore import (
     AuthenticationError,
     ConnectError,
@@ -29,10 +31,6 @@ from ucxstore.server import Server
 
 PROTOTYPE = default_buffer_prototype()
 ROOT = Path(__file__).parents[2]
-
-
-def buffer(data: bytes | np.ndarray) -> cpu.Buffer:
-    return cpu.Buffer.from_array_like(np.frombuffer(data, "u1"))
 
 
 def run_python(script: str, stdin: bytes = b"") -> str:
@@ -61,7 +59,7 @@ def address(request: pytest.FixtureRequest, prefix: str) -> str:
 
 
 def test_a_pickled_store_works_in_another_process(ucx_store: UcxStore) -> None:
-    ucx_store.set_sync("key", buffer(b"from the parent"))
+    ucx_store.set_sync("key", as_buffer(b"from the parent"))
     script = """
 import pickle, sys
 from zarr.core.buffer import cpu
@@ -117,7 +115,7 @@ print(any("libucp" in line for line in open("/proc/self/maps")))
 
 
 def test_the_interpreter_exits_with_requests_in_flight(ucx_store: UcxStore) -> None:
-    ucx_store.set_sync("key", buffer(bytes(30_000_000)))
+    ucx_store.set_sync("key", as_buffer(bytes(30_000_000)))
     script = """
 import asyncio, pickle, sys, threading
 store = pickle.loads(sys.stdin.buffer.read())
@@ -139,13 +137,9 @@ print("done")
 # ---- event loops ----
 
 
-def descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
 def test_loops_come_and_go(ucx_store: UcxStore) -> None:
     async def use() -> None:
-        await ucx_store.set("key", buffer(b"value"))
+        await ucx_store.set("key", as_buffer(b"value"))
         assert await ucx_store.exists("key")
 
     asyncio.run(use())
@@ -162,7 +156,7 @@ def test_loops_at_once(ucx_store: UcxStore) -> None:
     async def use(index: int) -> None:
         async def one(number: int) -> None:
             value = bytes([index, number]) * 500
-            await ucx_store.set(f"{index}/{number}", buffer(value))
+            await ucx_store.set(f"{index}/{number}", as_buffer(value))
             found = await ucx_store.get(f"{index}/{number}", PROTOTYPE)
             assert found is not None
             assert found.to_bytes() == value
@@ -201,7 +195,7 @@ BIG = 60_000_000
 
 @pytest.fixture
 def big(ucx_store: UcxStore) -> UcxStore:
-    ucx_store.set_sync("big", buffer(np.ones(BIG, "u1")))
+    ucx_store.set_sync("big", as_buffer(np.ones(BIG, "u1")))
     return ucx_store
 
 
@@ -264,7 +258,7 @@ def test_many_threads(ucx_store: UcxStore) -> None:
     def use(index: int) -> None:
         for number in range(50):
             value = bytes([index, number]) * (1 + 1000 * (number % 3))
-            ucx_store.set_sync(f"{index}/{number}", buffer(value))
+            ucx_store.set_sync(f"{index}/{number}", as_buffer(value))
             out = bytearray(len(value))
             assert ucx_store.get_into_sync(f"{index}/{number}", out) == len(value)
             assert out == value
@@ -286,7 +280,7 @@ def test_one_connection_for_all_stores_and_threads() -> None:
 
         def use(store: UcxStore) -> None:
             barrier.wait()
-            store.set_sync("key", buffer(b"value"))
+            store.set_sync("key", as_buffer(b"value"))
 
         with ThreadPoolExecutor(len(stores)) as pool:
             list(pool.map(use, stores))
@@ -330,7 +324,7 @@ async def test_a_server_that_comes_back(tmp_path: Path) -> None:
     with Server(tmp_path, bind=f"{own}:0") as server:
         bind = server.address.removeprefix("ucx://")
         store = UcxStore(server.address, timeout=30, connect_timeout=30)
-        await store.set("key", buffer(b"value"))
+        await store.set("key", as_buffer(b"value"))
     with pytest.raises(ServerLostError, match=bind):
         await store.exists("key")
     with pytest.raises(ServerLostError, match=bind):
@@ -343,7 +337,7 @@ async def test_a_server_that_comes_back(tmp_path: Path) -> None:
 async def test_secrets() -> None:
     with Server("memory://", secret="right") as server:
         store = UcxStore(server.address, secret="right")
-        await store.set("key", buffer(b"value"))
+        await store.set("key", as_buffer(b"value"))
         with pytest.raises(AuthenticationError, match=server.address.removeprefix("ucx://")):
             await UcxStore(server.address, secret="wrong").exists("key")
         with pytest.raises(AuthenticationError):
@@ -359,8 +353,8 @@ async def test_a_server_that_only_reads(tmp_path: Path) -> None:
         store = UcxStore(server.address)
         assert await store.exists("key")
         for write in (
-            store.set("key", buffer(b"")),
-            store.set_if_not_exists("other", buffer(b"")),
+            store.set("key", as_buffer(b"")),
+            store.set_if_not_exists("other", as_buffer(b"")),
             store.delete("key"),
             store.clear(),
         ):
@@ -372,7 +366,7 @@ async def test_a_server_that_only_reads(tmp_path: Path) -> None:
 
 async def test_thousands_of_requests_of_one_event_loop(ucx_store: UcxStore) -> None:
     """Requests that complete before the loop is woken are not forgotten."""
-    await ucx_store.set("key", buffer(b"value"))
+    await ucx_store.set("key", as_buffer(b"value"))
     requests = [asyncio.create_task(ucx_store.get("key", PROTOTYPE)) for _ in range(5000)]
     _, late = await asyncio.wait(requests, timeout=60)
     assert not late

@@ -10,8 +10,9 @@ from contextlib import ExitStack
 import pytest
 
 from tests.adversity.fake_servers import FakeServer, relays_to
-from tests.adversity.transfers import Background, as_buffer
+from tests.adversity.transfers import Background
 from tests.eventually import eventually
+from tests.values import as_buffer
 from ucxstore import AuthenticationError, ConnectError, Secret, Server, ServerLostError, UcxStore
 from ucxstore.base.errors import not_yet
 from ucxstore.client import patience

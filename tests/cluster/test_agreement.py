@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.adversity.transfers import as_buffer
 from tests.conftest import address_of
 from tests.eventually import eventually
+from tests.values import as_buffer
 from ucxstore import ClusterError, ConnectError, UcxStore
 from ucxstore.cluster.agreement import Agreement, forget, settle
 from ucxstore.cluster.membership import Membership

@@ -17,15 +17,15 @@ import numpy as np
 import pytest
 import zarr
 from obstore.store import LocalStore
-from zarr.core.buffer import default_buffer_prototype
 
 from tests.adversity.transfers import Background
 from tests.backdoor import believes, carrier_of
 from tests.conftest import address_of
 from tests.eventually import eventually
 from tests.register import Op, is_linearizable
-from tests.server.sources.http_objects import HttpObjects, http_objects
+from tests.server.sources.http_objects import HttpObjects
 from tests.stopping import stop
+from tests.values import read, write
 from ucxstore import Secret, UcxStore
 from ucxstore.base.errors import (
     ChangeLostError,
@@ -44,19 +44,6 @@ from ucxstore.server.source_thread.peer_driver import PeerDriver
 from ucxstore.server.source_thread.presence import FOLDER
 
 Spawn = Callable[..., Any]
-
-
-def buffer(data: bytes) -> Any:
-    return default_buffer_prototype().buffer.from_bytes(data)
-
-
-def read(store: UcxStore, key: str) -> bytes | None:
-    found = store.get_sync(key)
-    return None if found is None else found.to_bytes()
-
-
-def write(store: UcxStore, key: str, data: bytes) -> None:
-    store.set_sync(key, buffer(data))
 
 
 def members_of(server: Server) -> PeerDriver:
@@ -210,12 +197,6 @@ def test_a_server_that_joins_knows_of_changes_under_way(
             writing.join()
             assert read(reader, "k") == b"new"
             eventually(lambda: believes(second, "k"))
-
-
-@pytest.fixture
-def objects() -> Iterator[HttpObjects]:
-    with http_objects() as state:
-        yield state
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])

@@ -10,20 +10,16 @@ import numpy as np
 import pytest
 import zarr
 
-from tests.conftest import address_of
+from tests.conftest import address_of, place_of
 from tests.eventually import eventually
 from ucxstore import ServerRestartedError, UcxStore
-from ucxstore.cluster import member
 from ucxstore.server import Server
+
+pytestmark = pytest.mark.usefixtures("retried_soon")
 
 VALUES = np.arange(10_000)
 
 type Start = Callable[..., Server]
-
-
-@pytest.fixture(autouse=True)
-def _try_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(member, "RETRY_SECONDS", 0.05)
 
 
 @pytest.fixture
@@ -41,10 +37,6 @@ def start() -> Iterator[Start]:
 def three(request: pytest.FixtureRequest, start: Start, tmp_path: Path) -> list[Server]:
     memory = request.param == "memory"
     return [start("memory://" if memory else tmp_path / str(number)) for number in range(3)]
-
-
-def place_of(server: Server) -> str:
-    return server.address.removeprefix("ucx://")
 
 
 def port_of(server: Server) -> str:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import zarr
 
-from tests.adversity.transfers import as_buffer
 from tests.conftest import address_of
+from tests.values import as_buffer
 from ucxstore import ClusterError, Server, UcxStore
 
 CHUNKS = 4096

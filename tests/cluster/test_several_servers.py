@@ -17,6 +17,7 @@ from zarr.testing.store import StoreTests
 
 from tests.backdoor import MemoryBackdoor
 from tests.conftest import address_of
+from tests.values import as_buffer
 from ucxstore import AddressError, ClusterError, ServerRestartedError, UcxStore
 from ucxstore.cluster.placement import Placement
 from ucxstore.server import Server
@@ -82,10 +83,6 @@ async def names(listing: Any) -> list[str]:
     return [name async for name in listing]
 
 
-def buffer(value: bytes) -> Buffer:
-    return cpu.Buffer.from_bytes(value)
-
-
 def test_chunks_are_on_one_server_and_metadata_on_all(
     address: str, prefix: str, backdoors: dict[str, MemoryBackdoor]
 ) -> None:
@@ -146,8 +143,8 @@ def test_what_is_there_is_kept_by_set_if_not_exists(
     key: str, address: str, prefix: str, backdoors: dict[str, MemoryBackdoor]
 ) -> None:
     store = UcxStore(address)
-    sync(store.set_if_not_exists(key, buffer(b"first")))
-    sync(store.set_if_not_exists(key, buffer(b"second")))
+    sync(store.set_if_not_exists(key, as_buffer(b"first")))
+    sync(store.set_if_not_exists(key, as_buffer(b"second")))
     held = [door.get(f"{prefix}/{key}") for door in backdoors.values()]
     assert [value for value in held if value is not None] == [b"first"] * (
         3 if key == "zarr.json" else 1
@@ -162,7 +159,7 @@ def test_listings_are_the_union(address: str, prefix: str) -> None:
         + [f"{n}/zarr.json" for n in range(40)]
         + ["zarr.json"]
     )
-    sync(store.set_many([(key, buffer(b"12345")) for key in keys]))
+    sync(store.set_many([(key, as_buffer(b"12345")) for key in keys]))
     assert sync(names(store.list())) == keys
     assert sync(names(store.list_prefix("1"))) == [key for key in keys if key.startswith("1")]
     assert sync(names(store.list_dir(""))) == sorted({key.split("/")[0] for key in keys})
@@ -181,7 +178,7 @@ def test_listings_are_the_union(address: str, prefix: str) -> None:
 def test_many_requests_at_once(address: str) -> None:
     store = UcxStore(address)
     keys = [f"c/{n}" for n in range(500)] + ["zarr.json"]
-    sync(store.set_many([(key, buffer(key.encode())) for key in keys]))
+    sync(store.set_many([(key, as_buffer(key.encode())) for key in keys]))
     wanted = [*keys, "c/none", "none/zarr.json"]
     found = sync(
         store.get_partial_values(default_buffer_prototype(), [(key, None) for key in wanted])
@@ -199,7 +196,7 @@ def test_many_requests_at_once(address: str) -> None:
 
 def test_copies_and_pickles(address: str) -> None:
     store = UcxStore(address)
-    store.set_sync("c/0", buffer(b"value"))
+    store.set_sync("c/0", as_buffer(b"value"))
     for other in (pickle.loads(pickle.dumps(store)), store.with_read_only(True)):
         assert other == store.with_read_only(other.read_only)
         assert other.get_sync("c/0").to_bytes() == b"value"
@@ -276,7 +273,7 @@ def test_servers_in_processes_of_their_own_say_that_they_share(tmp_path: Path) -
     spawned = [Server.spawn(tmp_path / "data", shared=True, create=True) for _ in range(2)]
     store = UcxStore(address_of(spawned))
     keys = [f"c/{n}" for n in range(20)]
-    sync(store.set_many([(key, buffer(key.encode())) for key in keys]))
+    sync(store.set_many([(key, as_buffer(key.encode())) for key in keys]))
     os.kill(spawned[0].pid, signal.SIGKILL)
     assert [store.get_sync(key).to_bytes() for key in keys] == [key.encode() for key in keys]
     for server in spawned:
@@ -302,7 +299,7 @@ def test_what_is_kept_in_copies_is_measured_once(address: str) -> None:
     with UcxStore(address) as store:
         values = {"zarr.json": b"{}", "c/0": b"123", "c/1": b"4567", "sub/zarr.json": b"{ }"}
         for key, value in values.items():
-            store.set_sync(key, buffer(value))
+            store.set_sync(key, as_buffer(value))
         assert sync(store.measure()) == (4, 12)
         assert sync(store.measure("sub")) == (1, 3)
         assert sync(store.measure("absent")) == (0, 0)

@@ -6,7 +6,9 @@ from typing import Any
 
 import dask
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, Worker
+
+from ucxstore.dask.plugin import bytes_held
 
 SECONDS = 60  # for a cluster to start, and for what is asked of it
 
@@ -53,3 +55,8 @@ def frail() -> Iterator[Client]:
     """A client of a cluster whose workers may be killed, and come back."""
     with cluster_of(2) as client:
         yield client
+
+
+def bytes_held_in(dask_worker: Worker) -> int:
+    """Return the bytes that a worker's server holds, for `Client.run`."""
+    return bytes_held(dask_worker)

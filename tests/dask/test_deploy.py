@@ -18,7 +18,7 @@ import pytest
 import zarr
 from distributed import Client, LocalCluster, Worker, futures_of, wait
 
-from tests.dask.conftest import SECONDS
+from tests.dask.conftest import SECONDS, bytes_held_in
 from tests.eventually import eventually
 from ucxstore import (
     AuthenticationError,
@@ -32,7 +32,6 @@ from ucxstore.dask import Deployment, deploy, locality
 from ucxstore.dask.plugin import (
     METRIC,
     ServerPlugin,
-    bytes_held,
     check_mark,
     make_mark,
     remove_mark,
@@ -111,17 +110,13 @@ def test_scratch_space_is_in_the_memory_of_the_workers(
             z = make_array(scratch.store("step"))
             da.from_array(values, chunks=(100, 120)).store(z, lock=False)
             np.testing.assert_array_equal(da.from_zarr(z).compute(), values)
-            held = client.run(_bytes_held)
+            held = client.run(bytes_held_in)
             assert sum(held.values()) > values.nbytes
             assert all(0 < each < values.nbytes for each in held.values())
-        assert not any(client.run(_bytes_held).values())
+        assert not any(client.run(bytes_held_in).values())
         with pytest.raises(ScratchEndedError, match=scratch.name):
             da.from_zarr(z).compute()
         assert kind == "memory" or not [each for each in Path(storage).iterdir() if each.is_dir()]
-
-
-def _bytes_held(dask_worker: Worker) -> int:
-    return bytes_held(dask_worker)
 
 
 def test_tasks_on_any_worker_use_the_store(client: Client) -> None:

@@ -7,12 +7,11 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
-from distributed import Client, Worker
+from distributed import Client
 
-from tests.dask.conftest import cluster_of
+from tests.dask.conftest import bytes_held_in, cluster_of
 from tests.eventually import eventually
 from ucxstore.dask import deploy
-from ucxstore.dask.plugin import bytes_held
 
 WORKERS = 2
 OPTIONS = {"compressors": None, "fill_value": 7}
@@ -85,10 +84,6 @@ def warm_up(array: zarr.Array) -> None:
     """Import, connect, and start threads."""
     array[...] = 1
     assert da.from_zarr(array).sum().compute(scheduler="synchronous") == array.size
-
-
-def bytes_held_in(dask_worker: Worker) -> int:
-    return bytes_held(dask_worker)
 
 
 def memory() -> tuple[int, int]:

@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from ucxstore import ClusterError, UcxStore
+from tests.values import write
+from ucxstore import ClusterError
 from ucxstore.base.address import Address
-from ucxstore.base.zarr_compat import cpu
 from ucxstore.dask import Deployment
 from ucxstore.dask.plugin import Running
 from ucxstore.dask.secret import DeploymentSecret
@@ -56,26 +56,22 @@ def deployed(workers: Workers, request: pytest.FixtureRequest) -> Deployment:
     return Deployment(cast(Any, workers), name, secret, "memory://", {})
 
 
-def put(store: UcxStore, key: str, value: bytes) -> None:
-    store.set_sync(key, cpu.Buffer.from_bytes(value))
-
-
 def test_an_accepted_store_begins_empty_even_over_servers_of_before(
     deployed: Deployment, workers: Workers, servers: list[Server]
 ) -> None:
     workers.be(deployed, *servers[:2])
     first = deployed.store("a")
-    put(first, "x", b"1")
+    write(first, "x", b"1")
     workers.be(deployed, *servers)
     second = deployed.store("a", accept_changed=True)
     assert second.get_sync("x") is None
-    put(second, "x", b"2")
+    write(second, "x", b"2")
     workers.be(deployed, *servers[:2])
     third = deployed.store("a", accept_changed=True)
     assert third.servers == first.servers
     assert third.get_sync("x") is None
     # Nothing has changed since: it keeps its values.
-    put(third, "x", b"3")
+    write(third, "x", b"3")
     for again in deployed.store("a"), deployed.store("a", accept_changed=True):
         assert again.get_sync("x").to_bytes() == b"3"
     # Whoever has the first one still reads its values, and no fill values.
@@ -86,7 +82,7 @@ def test_a_prefix_below_another_has_the_servers_of_that(
     deployed: Deployment, workers: Workers, servers: list[Server]
 ) -> None:
     workers.be(deployed, *servers[:2])
-    put(deployed.store(), "step-1/x", b"1")
+    write(deployed.store(), "step-1/x", b"1")
     workers.be(deployed, *servers)
     for below in deployed.store("step-1"), deployed.store("/step-1/"):
         assert below.get_sync("x").to_bytes() == b"1"
@@ -100,7 +96,7 @@ def test_a_prefix_above_others_needs_their_servers(
     deployed: Deployment, workers: Workers, servers: list[Server]
 ) -> None:
     workers.be(deployed, *servers[:2])
-    put(deployed.store("run/a"), "x", b"1")
+    write(deployed.store("run/a"), "x", b"1")
     assert deployed.store("run").get_sync("a/x").to_bytes() == b"1"
     workers.be(deployed, *servers)
     with pytest.raises(ClusterError, match=r"below '' were made .* now: 'run', 'run/a'; use these"):
@@ -109,7 +105,7 @@ def test_a_prefix_above_others_needs_their_servers(
     whole = deployed.store(accept_changed=True)
     assert len(whole.servers) == 3
     assert whole.get_sync("run/a/x") is None
-    put(whole, "run/a/x", b"2")
+    write(whole, "run/a/x", b"2")
     assert deployed.store("run/a").get_sync("x").to_bytes() == b"2"
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from zarr.core.sync import sync
 
-from tests.adversity.transfers import as_buffer
 from tests.durability.recording import Recorded, preload
+from tests.values import as_buffer
 from ucxstore import StorageError, UcxStore
 
 FAULTS = Path(__file__).with_name("faults.c")

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.adversity.transfers import as_buffer
 from tests.durability.crash_model import TORN, Disk, Event, digest, read_record
 from tests.durability.recording import RECORDER, Recorded, preload
+from tests.values import as_buffer
 from ucxstore import UcxStore
 
 WRITERS = 4

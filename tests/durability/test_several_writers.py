@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 from zarr.core.sync import sync
 
-from tests.adversity.transfers import as_buffer
 from tests.durability.recording import preload
 from tests.eventually import eventually
 from tests.stopping import stop
+from tests.values import as_buffer
 from ucxstore import RequestTimeoutError, Server, StorageError, UcxStore, UnknownOutcomeError
 
 HELD = Path(__file__).with_name("held.c")

@@ -13,6 +13,7 @@ import numpy as np
 import zarr
 from zarr.core.sync import sync
 
+from tests.values import keys_of
 from ucxstore import UcxStore
 
 SHAPE = (300, 300)  # 720 kB of float64
@@ -31,13 +32,9 @@ def main(executor: str, kind: str, address: str) -> None:
         assert written.chunks == (10, 300)
         np.testing.assert_array_equal(written[:], wanted)
     intermediates = UcxStore(address)
-    keys = sorted(sync(_list(intermediates)))
+    keys = sorted(sync(keys_of(intermediates)))
     chunks = [key for key in keys if "/c/" in key]
     assert len(chunks) > 10, keys
-
-
-async def _list(store: UcxStore) -> list[str]:
-    return [key async for key in store.list()]
 
 
 if __name__ == "__main__":

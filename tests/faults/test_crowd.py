@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tests import proc
 from tests.adversity.nursery import Child, Nursery
 from tests.eventually import eventually
 from tests.faults.crowds import SIZE, burn, visit
+from tests.proc import descriptors
 from ucxstore import UcxStore
 from ucxstore.base.options import UcxValue
 from ucxstore.server import Server
@@ -36,20 +38,15 @@ PATIENCE = 250.0
 type Visit = Callable[[int], Child]
 
 
+def resident(server: ServerProcess) -> int:
+    """Return the bytes of memory of the server's own, with what it shows to local clients."""
+    return proc.resident(server, "RssAnon", "RssShmem")
+
+
 @pytest.fixture
 def nursery(tmp_path: Path) -> Iterator[Nursery]:
     with Nursery(tmp_path) as nursery:
         yield nursery
-
-
-def resident(server: ServerProcess) -> int:
-    """Return the bytes of memory of the server's own, with what it shows to local clients."""
-    fields = Path(f"/proc/{server.pid}/status").read_text().split()
-    return sum(int(fields[fields.index(name) + 1]) << 10 for name in ("RssAnon:", "RssShmem:"))
-
-
-def descriptors(server: ServerProcess) -> int:
-    return len(os.listdir(f"/proc/{server.pid}/fd"))  # noqa: PTH208
 
 
 @pytest.mark.full
@@ -65,7 +62,7 @@ def test_all_connect_and_none_starves(nursery: Nursery, way: str) -> None:
         with UcxStore(server.address, ucx=ucx, local=local) as store:
             store.ping_sync()
         eventually(lambda: _settled(server))
-        had, open_files = resident(server), descriptors(server)
+        had, open_files = resident(server), descriptors(server.pid)
 
         def start(number: int) -> Child:
             child = nursery.start(visit, server.address, number, ucx, local)
@@ -102,10 +99,10 @@ def test_all_connect_and_none_starves(nursery: Nursery, way: str) -> None:
         assert rounds[0] >= median / 2
         assert median >= 5
         assert most > had + many * SIZE / 2
-        eventually(lambda: descriptors(server) <= open_files, PATIENCE, 0.1)
+        eventually(lambda: descriptors(server.pid) <= open_files, PATIENCE, 0.1)
         eventually(lambda: resident(server) <= had + KEPT, PATIENCE, 0.1)
         print(
-            f"descriptors: {open_files}, then {descriptors(server)}; resident: "
+            f"descriptors: {open_files}, then {descriptors(server.pid)}; resident: "
             f"{had >> 10} KiB, {most >> 10} KiB, then {resident(server) >> 10} KiB"
         )
 
@@ -115,11 +112,11 @@ def test_what_sessions_took_goes_back_to_the_system() -> None:
     with Server.spawn("memory://") as server:
         _visit(server, 1)
         eventually(lambda: _settled(server))
-        had, open_files = resident(server), descriptors(server)
+        had, open_files = resident(server), descriptors(server.pid)
         for _ in range(2):
             most = _visit(server, 12)
             assert most > had + 2 * LITTLE
-            eventually(lambda: descriptors(server) <= open_files)
+            eventually(lambda: descriptors(server.pid) <= open_files)
             eventually(lambda: resident(server) < had + LITTLE, 30)
 
 
@@ -135,6 +132,6 @@ def _visit(server: ServerProcess, clients: int) -> int:
 
 
 def _settled(server: ServerProcess) -> bool:
-    before = resident(server), descriptors(server)
+    before = resident(server), descriptors(server.pid)
     time.sleep(0.2)
-    return before == (resident(server), descriptors(server))
+    return before == (resident(server), descriptors(server.pid))

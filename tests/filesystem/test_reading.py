@@ -8,6 +8,7 @@ import fsspec
 import numpy as np
 import pytest
 
+from tests.values import as_buffer
 from ucxstore import ServerLostError, StorageError
 from ucxstore.filesystem import UcxFileSystem
 from ucxstore.server import Server
@@ -124,7 +125,7 @@ def test_a_slice_from_the_end_is_of_one_value(
     async def replace_after_the_first(*some: Any) -> Any:
         found = await find(*some)
         if not asked:
-            await fs._root.set(path, _buffer(b"0123456789" * 10))
+            await fs._root.set(path, as_buffer(b"0123456789" * 10))
         asked.append(some)
         return found
 
@@ -146,16 +147,10 @@ def test_get_does_not_mix_values(
 
     class Replacing(fsspec.Callback):  # type: ignore[misc]
         def relative_update(self, inc: int = 1) -> None:
-            fs._root.set_sync(f"{fs_path}/a", _buffer(bytes(len(VALUE))))
+            fs._root.set_sync(f"{fs_path}/a", as_buffer(bytes(len(VALUE))))
 
     with pytest.raises(StorageError, match="replaced"):
         fs.get_file(f"{fs_path}/a", str(tmp_path / "b"), callback=Replacing())
-
-
-def _buffer(value: bytes) -> Any:
-    from ucxstore.base.zarr_compat import cpu
-
-    return cpu.Buffer.from_bytes(value)
 
 
 def test_a_lost_server_is_not_an_empty_folder(prefix: str, zarr_config: None) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import fsspec
 import pytest
 
+from tests.values import as_buffer
 from ucxstore import ConnectError, InvalidKeyError, ReadOnlyServerError
 from ucxstore.filesystem import UcxFileSystem
 from ucxstore.server import Server
@@ -368,14 +369,8 @@ def test_a_new_value_in_a_transaction(fs: UcxFileSystem, path: str) -> None:
     with pytest.raises(FileExistsError), fs.transaction:  # noqa: PT012
         fs.pipe_file(path, b"second", mode="create")
         assert not fs.exists(path)
-        fs._root.set_sync(path, _buffer(b"first"))
+        fs._root.set_sync(path, as_buffer(b"first"))
     assert fs.cat(path) == b"first"
-
-
-def _buffer(value: bytes) -> Any:
-    from ucxstore.base.zarr_compat import cpu
-
-    return cpu.Buffer.from_bytes(value)
 
 
 def test_a_server_that_is_gone(prefix: str, zarr_config: None) -> None:

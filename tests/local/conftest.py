@@ -1,6 +1,5 @@
 """The servers of all tests, with a local plane: tests of other folders run over it from here."""
 
-import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,7 +8,6 @@ import pytest
 from obstore.store import MemoryStore
 
 from tests.backdoor import Backdoor, MemoryBackdoor
-from tests.conftest import address_of
 from ucxstore import UcxStore
 from ucxstore.server import Server
 
@@ -57,13 +55,6 @@ def three_servers() -> Iterator[list[Server]]:
 def memory_backdoor(memory_server: Server) -> Iterator[Backdoor]:
     with MemoryBackdoor(memory_server.address) as backdoor:
         yield backdoor
-
-
-@pytest.fixture(scope="module", params=["one server", "three servers"])
-def any_address(request: pytest.FixtureRequest) -> str:
-    if request.param == "one server":
-        return f"{request.getfixturevalue('memory_server').address}/{uuid.uuid4().hex}"
-    return address_of(request.getfixturevalue("three_servers"), uuid.uuid4().hex)
 
 
 @pytest.fixture

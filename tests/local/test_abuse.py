@@ -28,10 +28,10 @@ from tests.adversity.greedy.raw import (
     RawClient,
     memory,
 )
-from tests.adversity.transfers import as_buffer
 from tests.drawing import examples
 from tests.eventually import eventually
 from tests.stopping import stop
+from tests.values import as_buffer
 from ucxstore import UcxStore
 from ucxstore.server import Server
 

@@ -31,8 +31,8 @@ from tests.adversity.greedy.raw import (
     RawClient,
     memory,
 )
-from tests.adversity.transfers import as_buffer
 from tests.eventually import eventually
+from tests.values import as_buffer
 from ucxstore import Secret, UcxStore
 from ucxstore.server import Server
 

@@ -16,8 +16,8 @@ import zarr
 from zarr.core.sync import sync
 
 from tests.adversity.scripts import Script
-from tests.adversity.transfers import as_buffer
 from tests.eventually import eventually
+from tests.values import as_buffer
 from ucxstore import (
     Allocation,
     ConnectError,
@@ -502,16 +502,6 @@ while True:
 
 def test_a_child_that_is_forked_before_the_commit(server: Server, store: UcxStore) -> None:
     code = """
-def forked(act):
-    child = os.fork()
-    if child == 0:
-        try:
-            act()
-        except BaseException as error:
-            print(repr(error), flush=True)
-            os._exit(1)
-        os._exit(0)
-    return child
 def spoil():
     assert (value.array == 5).all()
     value.array[:] = 6
@@ -527,7 +517,7 @@ def spoil():
 value = store.allocate_sync("c/0", 5_000_000)
 kept = value.array
 kept[:] = 5
-children = [forked(spoil) for _ in range(2)]
+children = [in_child(spoil) for _ in range(2)]
 value.commit_sync()
 assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
 assert (kept == 5).all()
@@ -536,7 +526,7 @@ def its_own():
     with store.allocate_sync("c/1", 5_000_000) as mine:
         mine.array[:] = 8
         mine.commit_sync()
-assert os.waitpid(forked(its_own), 0)[1] == 0
+assert os.waitpid(in_child(its_own), 0)[1] == 0
 print("well", flush=True)
 """
     with Script(server.address, {}, code) as script:

@@ -8,34 +8,21 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import obstore
-import pytest
 import zarr
 from obstore.store import MemoryStore
 from zarr.core.sync import sync
 
 from tests.adversity.greedy.raw import PINS, REPLY, REQUEST, RawClient
 from tests.adversity.scripts import Script
-from tests.adversity.transfers import as_buffer
 from tests.eventually import eventually
-from tests.server.sources.http_objects import HttpObjects, http_objects
+from tests.server.sources.http_objects import HttpObjects
+from tests.values import as_buffer, read
 from ucxstore import UcxStore
 from ucxstore.server import Server
-
-
-@pytest.fixture
-def objects() -> Iterator[HttpObjects]:
-    with http_objects() as state:
-        yield state
-
-
-def read(store: UcxStore, key: str) -> bytes | None:
-    value = store.get_sync(key)
-    return None if value is None else value.to_bytes()
 
 
 def seen(store: UcxStore) -> int:

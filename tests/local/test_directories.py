@@ -16,9 +16,11 @@ from zarr.core.sync import sync
 from zarr.storage import LocalStore
 
 from tests.adversity.scripts import Script
-from tests.adversity.transfers import BLANK, VALUE, Background, Repeated, as_buffer, filled
+from tests.adversity.transfers import BLANK, VALUE, Background, Repeated, filled
 from tests.eventually import eventually
 from tests.local.test_ends import CALLS, FORK, calls, connected, place_of
+from tests.proc import descriptors
+from tests.values import as_buffer, read
 from ucxstore import ConnectError, ServerLostError, UcxStore
 from ucxstore.base.errors import StorageError
 from ucxstore.pipeline.access import access_to
@@ -49,15 +51,6 @@ def store(server: Server) -> Iterator[UcxStore]:
         store.ping_sync()
         assert store.stats()["lanes"] == ["local"]
         yield store
-
-
-def read(store: UcxStore, key: str) -> bytes | None:
-    value = store.get_sync(key)
-    return None if value is None else value.to_bytes()
-
-
-def descriptors() -> int:
-    return len([*Path("/proc/self/fd").iterdir()])
 
 
 def has_ended(pid: int) -> bool:

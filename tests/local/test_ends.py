@@ -19,22 +19,19 @@ from tests.adversity.transfers import (
     VALUE,
     Background,
     Repeated,
-    as_buffer,
     filled,
     wipe,
 )
+from tests.conftest import place_of
 from tests.eventually import eventually
 from tests.stopping import stop
+from tests.values import as_buffer
 from ucxstore import ConnectError, ServerLostError, ServerRestartedError, UcxStore
 from ucxstore.server import Server
 from ucxstore.server.spawn import ServerProcess
 
 PROTOTYPE = default_buffer_prototype()
 SIZE = 5_000_000
-
-
-def place_of(server: Server | ServerProcess) -> str:
-    return server.address.removeprefix("ucx://")
 
 
 def connected(address: str) -> UcxStore:
@@ -225,16 +222,6 @@ FORK = """
 store.set_sync("key", as_buffer(filled(VALUE, 5_000_000)))
 held = store.get_sync("key")
 assert store.stats()["lanes"] == ["local"]
-def in_child(work):
-    child = os.fork()
-    if child == 0:
-        try:
-            work()
-        except BaseException as error:
-            print(repr(error), flush=True)
-            os._exit(1)
-        os._exit(0)
-    return child
 def use():
     for turn in range(5):
         key = f"c/{os.getpid()}/{turn}"

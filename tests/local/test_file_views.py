@@ -7,6 +7,7 @@ import shutil
 import signal
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,18 @@ from zarr.core.sync import sync
 from zarr.storage import LocalStore
 
 from tests.adversity.scripts import Script
-from tests.adversity.transfers import as_buffer, filled
+from tests.adversity.transfers import filled
 from tests.conftest import address_of
 from tests.eventually import eventually
+from tests.local import shown
+from tests.local.shown import make
+from tests.values import as_buffer, noise
 from ucxstore import (
     ChunkSizeError,
     ConnectError,
     NotMappedError,
     ServerLostError,
     UcxStore,
-    View,
 )
 from ucxstore.base.errors import StorageError
 from ucxstore.pipeline.access import access_to
@@ -44,6 +47,9 @@ def root(tmp_path: Path) -> Path:
     return path
 
 
+viewed = partial(shown.viewed, map_files=True)
+
+
 @pytest.fixture
 def server(root: Path) -> Iterator[Server]:
     with Server(root, local=True, insecure=True) as server:  # other users, too
@@ -56,26 +62,9 @@ def store(server: Server) -> Iterator[UcxStore]:
         yield store
 
 
-def noise(size: int, seed: int = 0) -> bytes:
-    return np.random.default_rng(seed).bytes(size)
-
-
-def viewed(store: UcxStore, key: str) -> View:
-    view = store.view_sync(key, map=True, map_files=True)
-    assert view is not None
-    assert view.mapped
-    return view
-
-
 def mappings_of(root: Path) -> int:
     """Return how many files beneath a folder this process has mapped."""
     return Path("/proc/self/maps").read_text().count(f" {root}/")
-
-
-def make(store: Any, x: np.ndarray[Any, Any], chunks: Any, **options: Any) -> Any:
-    return zarr.create_array(
-        store, name="a", data=x, chunks=chunks, overwrite=True, **{"compressors": None} | options
-    )
 
 
 # ---- values ----

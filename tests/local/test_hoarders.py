@@ -28,8 +28,8 @@ from tests.adversity.greedy.raw import (
     memory,
     space,
 )
-from tests.adversity.transfers import as_buffer
 from tests.eventually import eventually
+from tests.values import as_buffer, read
 from ucxstore import StorageError, UcxStore
 from ucxstore.base.keys import SCRATCH_FOLDER
 from ucxstore.server import Server
@@ -91,11 +91,6 @@ def memory_of(fd: int) -> int:
     return os.fstat(fd).st_blocks * 512
 
 
-def bytes_of(store: UcxStore, key: str) -> bytes | None:
-    value = store.get_sync(key)
-    return None if value is None else value.to_bytes()
-
-
 def is_stored(store: UcxStore, key: str, size: int) -> bool:
     with suppress(StorageError):
         store.set_sync(key, as_buffer(bytes([7]) * size))
@@ -116,8 +111,8 @@ def test_holes_of_an_upload_are_not_filled(hoarder: Hoarder, store: UcxStore) ->
             b"holes/%d" % number, place=2 * MIB * number, total=2 * MIB, request=number + 1
         )
         assert hoarder.status() == OK
-    assert bytes_of(store, "holes/0") == bytes(2 * MIB)
-    assert bytes_of(store, "holes/1") == bytes(MIB) + b"there" + bytes(MIB - 5)
+    assert read(store, "holes/0") == bytes(2 * MIB)
+    assert read(store, "holes/1") == bytes(MIB) + b"there" + bytes(MIB - 5)
     assert memory_of(fd) == PAGE
     os.close(fd)
 
@@ -139,7 +134,7 @@ def test_a_file_of_holes_is_not_taken_over(hoarder: Hoarder, store: UcxStore) ->
     hoarder.file(key, size, readable)
     status = hoarder.status()
     if status == OK:  # then whoever reads it has it filled
-        assert bytes_of(store, "holes") == bytes(size)
+        assert read(store, "holes") == bytes(size)
     assert memory_of(fd) == before
     assert status == UNMOVED
     os.close(readable)
@@ -237,7 +232,7 @@ def test_values_that_are_announced_take_little(server: Server, store: UcxStore) 
             request=number + 1,
         )
     assert is_stored(store, "other", 10_000)
-    assert bytes_of(store, "other") == bytes([7]) * 10_000
+    assert read(store, "other") == bytes([7]) * 10_000
     assert len(list(Path("/proc/self/fd").iterdir())) < before + 10
     assert mapped_bytes() < maps + 4 * MEMORY
     hoarder.close()

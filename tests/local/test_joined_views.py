@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from zarr.core.sync import sync
 
 from tests.adversity.scripts import Script
-from tests.adversity.transfers import as_buffer
 from tests.conftest import address_of
 from tests.eventually import eventually
+from tests.local.shown import make, waiting
+from tests.values import as_buffer
 from ucxstore import ChunkSizeError, NotMappedError, UcxStore, View
 from ucxstore.server import Server
 
@@ -27,16 +28,6 @@ WIDTH = 4096
 
 def rows(count: int, seed: int = 0) -> np.ndarray[Any, Any]:
     return np.random.default_rng(seed).integers(1, 1 << 31, (count, WIDTH), "i4")
-
-
-def make(store: Any, x: np.ndarray[Any, Any], chunks: Any, **options: Any) -> Any:
-    return zarr.create_array(
-        store, name="a", data=x, chunks=chunks, overwrite=True, **{"compressors": None} | options
-    )
-
-
-def waiting(store: UcxStore) -> int:
-    return sync(store.server_stats())["arena_bytes_waiting"]
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import zarr
-from zarr.core.sync import sync
 
 from tests.adversity.scripts import Script
 from tests.eventually import eventually
+from tests.local.shown import held, waiting
 from ucxstore import UcxStore
 from ucxstore.server import Server
 
@@ -30,14 +30,6 @@ def server() -> Iterator[Server]:
 def store(server: Server) -> Iterator[UcxStore]:
     with UcxStore(server.address) as store:
         yield store
-
-
-def waiting(store: UcxStore) -> int:
-    return sync(store.server_stats())["arena_bytes_waiting"]
-
-
-def held(store: UcxStore) -> int:
-    return sync(store.server_stats())["arena_bytes_held"]
 
 
 def values(nbytes: int, seed: int = 0) -> npt.NDArray[np.uint8]:

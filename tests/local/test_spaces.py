@@ -10,8 +10,8 @@ import zarr
 from zarr.core.sync import sync
 
 from tests.adversity.scripts import Script
-from tests.adversity.transfers import as_buffer
 from tests.eventually import eventually
+from tests.values import as_buffer, read
 from ucxstore import ScratchEndedError, StorageError, UcxStore
 from ucxstore.server import Server
 from ucxstore.server.spawn import ServerProcess
@@ -21,11 +21,6 @@ from ucxstore.server.spawn import ServerProcess
 def server() -> Iterator[Server]:
     with Server("memory://", local=True) as server:
         yield server
-
-
-def read(store: UcxStore, key: str) -> bytes | None:
-    value = store.get_sync(key)
-    return None if value is None else value.to_bytes()
 
 
 def test_their_values_are_seen(server: Server) -> None:

@@ -1,7 +1,6 @@
 """Values, arrays and requests over the local plane, against numpy and against what was written."""
 
 import asyncio
-import random
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +14,7 @@ from zarr.codecs import ZstdCodec
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
-from tests.adversity.transfers import as_buffer
+from tests.values import as_buffer, keys_of, noise, read
 from ucxstore import ReadOnlyServerError, ScratchEndedError, UcxStore
 from ucxstore.base.errors import StorageError
 from ucxstore.server import Server
@@ -24,15 +23,6 @@ PROTOTYPE = default_buffer_prototype()
 
 # Below and above what comes with its message, what a segment has, and what a value's page has.
 SIZES = (0, 1, 4095, 4096, 16_384, 16_385, 1 << 20, (2 << 20) - 1, 2 << 20, (2 << 20) + 1)
-
-
-def noise(size: int, seed: int = 0) -> bytes:
-    return random.Random(seed).randbytes(size)
-
-
-def read(store: UcxStore, key: str) -> bytes | None:
-    value = store.get_sync(key)
-    return None if value is None else value.to_bytes()
 
 
 @pytest.fixture(params=["memory", "directory", "object"])
@@ -223,11 +213,7 @@ def test_many_threads(store: UcxStore) -> None:
 
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(work, range(32)))
-    assert len([*sync(_list(store))]) == 32 * len(values)
-
-
-async def _list(store: UcxStore) -> list[str]:
-    return [key async for key in store.list_prefix("c/")]
+    assert len([*sync(keys_of(store, "c/"))]) == 32 * len(values)
 
 
 def test_event_loops(store: UcxStore) -> None:
@@ -248,7 +234,7 @@ def test_event_loops(store: UcxStore) -> None:
         thread.start()
     for thread in threads:
         thread.join(120)
-    assert len(sync(_list(store))) == 200
+    assert len(sync(keys_of(store, "c/"))) == 200
 
 
 def test_requests_that_are_cancelled(store: UcxStore) -> None:

@@ -21,29 +21,15 @@ from zarr.core.sync import sync
 from zarr.storage import MemoryStore
 
 from tests.adversity.scripts import Script
-from tests.adversity.transfers import as_buffer, filled
+from tests.adversity.transfers import filled
 from tests.conftest import address_of
 from tests.eventually import eventually
-from ucxstore import ChunkSizeError, NotMappedError, ServerRestartedError, UcxStore, View
+from tests.local.shown import held, make, viewed, waiting
+from tests.values import as_buffer, noise
+from ucxstore import ChunkSizeError, NotMappedError, ServerRestartedError, UcxStore
 from ucxstore.server import Server
 
 SIZES = [0, 1, 4095, 4096, 16_385, 1 << 20, (2 << 20) + 1, 40_000_003]
-
-
-def noise(size: int, seed: int = 0) -> bytes:
-    return np.random.default_rng(seed).bytes(size)
-
-
-def viewed(store: UcxStore, key: str) -> View:
-    view = store.view_sync(key, map=True)
-    assert view is not None
-    assert view.mapped
-    return view
-
-
-def waiting(store: UcxStore) -> int:
-    """Return the bytes of values without a key that somebody still has."""
-    return sync(store.server_stats())["arena_bytes_waiting"]
 
 
 @pytest.fixture
@@ -182,10 +168,10 @@ def test_what_is_made_of_a_view_outlives_it(own_store: UcxStore) -> None:
         np.from_dlpack,
         lambda view: view.array[5:10][::-1],
     ]
-    for make in makers:
+    for one in makers:
         own_store.set_sync("c/0", as_buffer(value))
         with viewed(own_store, "c/0") as view:
-            made = make(view)
+            made = one(view)
             expected = bytes(made)
         with pytest.raises(ValueError, match="closed"):
             _ = view.array
@@ -340,10 +326,6 @@ def test_more_views_than_a_process_can_pin(own_store: UcxStore) -> None:
 # ---- how much ----
 
 
-def held(store: UcxStore) -> int:
-    return sync(store.server_stats())["arena_bytes_held"]
-
-
 def test_what_may_be_held() -> None:
     with Server("memory://", local=True, mapped_limit=10_000_000) as server:
         store = UcxStore(server.address)
@@ -466,12 +448,6 @@ def test_several_servers(three_servers: list[Server], prefix: str) -> None:
 
 
 # ---- arrays ----
-
-
-def make(store: Any, x: np.ndarray[Any, Any], chunks: Any, **options: Any) -> Any:
-    return zarr.create_array(
-        store, name="a", data=x, chunks=chunks, overwrite=True, **{"compressors": None} | options
-    )
 
 
 @pytest.mark.filterwarnings("ignore")  # zarr's, of dtypes that may still change

@@ -20,7 +20,6 @@ from zarr.core.sync import sync
 
 from tests.adversity.fake_servers import FakeServer, relays_to
 from tests.adversity.scripts import Script
-from tests.adversity.transfers import as_buffer
 from tests.backdoor import acceptor_of
 from tests.conftest import address_of
 from tests.eventually import eventually
@@ -28,6 +27,7 @@ from tests.hosts.conftest import hosts as hosts
 from tests.hosts.network import Host
 from tests.test_logs import Recorder
 from tests.test_logs import recorder as recorder
+from tests.values import as_buffer
 from ucxstore import AuthenticationError, ConnectError, UcxStore
 from ucxstore.client.connect import Greeting
 from ucxstore.server import Server

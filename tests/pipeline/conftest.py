@@ -5,8 +5,10 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
+import zarr
 from zarr.core.sync import sync
 
+from tests.pipeline.arrays import NOISE, RAW
 from ucxstore import UcxStore
 from ucxstore.server import Server
 
@@ -25,3 +27,11 @@ def keeper(memory_server: Server) -> Iterator[UcxStore]:
     with UcxStore(memory_server.address) as store:
         sync(store.exists("key"))
         yield store
+
+
+@pytest.fixture
+def array(ucx_store: UcxStore) -> zarr.Array:
+    """A raw array of 16 chunks."""
+    array = zarr.create_array(ucx_store, **RAW)
+    array[:] = NOISE
+    return array

@@ -23,6 +23,7 @@ from zarr.storage import MemoryStore
 
 from tests.backdoor import Backdoor
 from tests.eventually import eventually
+from tests.pipeline.arrays import DATA, ENCODED, SLAB, counting, made
 from tests.pipeline.indexing import read_into
 from ucxstore import UcxStore
 from ucxstore.copies import count_copies
@@ -33,27 +34,7 @@ from ucxstore.pipeline.decode import Decoding
 from ucxstore.pipeline.workers import codec_threads
 from ucxstore.server import Server
 
-DATA = np.round(np.random.default_rng(0).random((1000, 400)), 2).astype("f4")
-ENCODED: dict[str, Any] = {
-    "name": "a",
-    "shape": DATA.shape,
-    "chunks": (250, 400),
-    "dtype": "f4",
-    "compressors": ZstdCodec(),
-}
-SLAB = DATA.nbytes // 4
-
-
-def made(store: UcxStore, **options: Any) -> zarr.Array:
-    array = zarr.create_array(store, **(ENCODED | options))
-    array[:] = DATA.astype(array.dtype)
-    return array
-
-
-def counted(array: zarr.Array, before: dict[str, Any]) -> tuple[int, int, int]:
-    after = array.store.stats()
-    assert after["direct"] == before["direct"]
-    return tuple(after[name] - before[name] for name in ("decode", "decode_in_place", "fallback"))
+counted = counting("decode", "decode_in_place", "fallback", without="direct")
 
 
 # ---- the ways ----

@@ -15,20 +15,14 @@ from zarr.core.sync import sync
 from zarr.storage import MemoryStore
 
 from tests.backdoor import Backdoor
+from tests.pipeline.arrays import DATA, ENCODED, counting
 from tests.pipeline.indexing import indexer_of
 from tests.pipeline.strategies import contents
 from ucxstore import FallbackError, UcxStore
 from ucxstore.pipeline.access import access_to
 from ucxstore.pipeline.encode import Encoding
 
-DATA = np.round(np.random.default_rng(0).random((1000, 400)), 2).astype("f4")
-ENCODED: dict[str, Any] = {
-    "name": "a",
-    "shape": DATA.shape,
-    "chunks": (250, 400),
-    "dtype": "f4",
-    "compressors": ZstdCodec(),
-}
+counted = counting("direct", "encode", "fallback", without="decode")
 
 
 def made(store: UcxStore, **options: Any) -> tuple[zarr.Array, zarr.Array]:
@@ -36,12 +30,6 @@ def made(store: UcxStore, **options: Any) -> tuple[zarr.Array, zarr.Array]:
     ours = zarr.create_array(store, **(ENCODED | options))
     model = zarr.create_array(MemoryStore(), **(ENCODED | options))
     return ours, model
-
-
-def counted(array: zarr.Array, before: dict[str, Any]) -> tuple[int, int, int]:
-    after = array.store.stats()
-    assert after["decode"] == before["decode"]
-    return tuple(after[name] - before[name] for name in ("direct", "encode", "fallback"))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import asyncio
 import gc
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from zarr.core.buffer import NDBuffer
 
 from tests.backdoor import Backdoor
 from tests.eventually import eventually
+from tests.pipeline.arrays import DATA, SLAB, made
 from tests.pipeline.strategies import contents
 from ucxstore import UcxStore
 from ucxstore.copies import count_copies
@@ -24,32 +25,10 @@ from ucxstore.pipeline.codecs.chain import Chain
 from ucxstore.pipeline.encode import Encoding
 from ucxstore.server import Server
 
-DATA = np.round(np.random.default_rng(0).random((1000, 400)), 2).astype("f4")
-ENCODED: dict[str, Any] = {
-    "name": "a",
-    "shape": DATA.shape,
-    "chunks": (250, 400),
-    "dtype": "f4",
-    "compressors": ZstdCodec(),
-}
-SLAB = DATA.nbytes // 4
-
-
-def made(store: UcxStore, **options: Any) -> zarr.Array:
-    array = zarr.create_array(store, **(ENCODED | options))
-    array[:] = DATA
-    return array
-
 
 @pytest.fixture
 def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write_plan, "GROUP_BYTES", 1)
-
-
-@pytest.fixture
-def two_threads() -> Iterator[None]:
-    with zarr.config.set({"threading.max_workers": 2}):
-        yield
 
 
 class Gate:

@@ -5,19 +5,16 @@ from typing import Any
 
 import hypothesis.extra.numpy as npst
 import hypothesis.strategies as st
-import numcodecs
 import numpy as np
 import pytest
 import zarr
 from hypothesis import HealthCheck, event, given, note, settings
-from zarr.codecs import BytesCodec, TransposeCodec
-from zarr.codecs import numcodecs as wrapped
 from zarr.core.codec_pipeline import BatchedCodecPipeline
 from zarr.storage import MemoryStore
 
 from tests.drawing import examples
+from tests.pipeline.codecs import draw_codecs
 from tests.pipeline.strategies import DTYPES, contents, noise, outcome, read, special, write
-from tests.pipeline.test_decode_oracle import compressors, old_compressors
 from tests.pipeline.test_oracle import changes
 from ucxstore import UcxStore, ZeroCopyCodecPipeline
 from ucxstore.pipeline import write_plan
@@ -41,29 +38,7 @@ def array_options(draw: st.DrawFn) -> dict[str, Any]:
         "fill_value": draw(st.none() | special(dtype) | npst.from_dtype(dtype, allow_nan=True)),
         "config": {"write_empty_chunks": draw(st.booleans())},
     }
-    order = draw(st.sampled_from("CCF"))
-    number = dtype.kind in "iuf"
-    is_raw = draw(st.integers(0, 2)) == 0
-    if options["zarr_format"] == 2:
-        options["order"] = order
-        options["compressors"] = None if is_raw else draw(st.sampled_from(old_compressors()))
-        filters: list[Any] = [[], [], [numcodecs.Shuffle(dtype.itemsize)], [numcodecs.Base64()] * 5]
-        if number:
-            filters += [[numcodecs.Delta(dtype)], [numcodecs.Delta(dtype), numcodecs.Zlib()]]
-        options["filters"] = [] if is_raw else draw(st.sampled_from(filters)) or None
-        return options
-    options["config"]["order"] = order
-    options["compressors"] = None if is_raw else draw(st.sampled_from(compressors(dtype.itemsize)))
-    if shape and draw(st.integers(0, 3)) == 0:
-        options["chunks"] = [[side] if side < 3 else [2, side - 2] for side in shape]
-    filters = [[], [], []]
-    if shape and isinstance(options["chunks"], tuple):
-        filters.append([TransposeCodec(order=tuple(draw(st.permutations(range(len(shape))))))])
-    if number and dtype.isnative:
-        filters.append([wrapped.Delta(dtype=dtype.str)])
-    options["filters"] = [] if is_raw else draw(st.sampled_from(filters))
-    if dtype.itemsize > 1 and dtype.kind in "iufcU":
-        options["serializer"] = BytesCodec(endian=draw(st.sampled_from(["little", "big"])))
+    draw_codecs(draw, options, is_raw=draw(st.integers(0, 2)) == 0)
     return options
 
 

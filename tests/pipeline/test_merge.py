@@ -10,19 +10,12 @@ from zarr.codecs import ZstdCodec
 from zarr.storage import MemoryStore
 
 from tests.backdoor import Backdoor
+from tests.pipeline.arrays import DATA, RAW
 from tests.pipeline.strategies import contents
 from ucxstore import ChunkSizeError, UcxStore
 from ucxstore.base.native import core
 from ucxstore.pipeline.access import access_to
 
-DATA = np.round(np.random.default_rng(0).random((1000, 400)), 2).astype("f4")
-RAW: dict[str, Any] = {
-    "name": "a",
-    "shape": DATA.shape,
-    "chunks": (300, 100),
-    "dtype": "f4",
-    "compressors": None,
-}
 CHUNK = 300 * 100 * 4  # bytes
 
 

@@ -14,31 +14,14 @@ from zarr.errors import ChunkNotFoundError
 from zarr.storage import LoggingStore, MemoryStore, WrapperStore
 
 from tests.backdoor import Backdoor
+from tests.pipeline.arrays import NOISE as DATA
+from tests.pipeline.arrays import RAW, counting
 from tests.pipeline.indexing import indexer_of
 from ucxstore import ChunkSizeError, FallbackError, UcxStore, ZeroCopyCodecPipeline
 from ucxstore.pipeline.access import access_to
 from ucxstore.server import Server
 
-DATA = np.random.default_rng(0).random((1000, 400)).astype("f4")
-RAW: dict[str, Any] = {
-    "shape": DATA.shape,
-    "chunks": (300, 100),
-    "dtype": "f4",
-    "compressors": None,
-}
-
-
-@pytest.fixture
-def array(ucx_store: UcxStore) -> zarr.Array:
-    array = zarr.create_array(ucx_store, name="a", **RAW)
-    array[:] = DATA
-    return array
-
-
-def counted(array: zarr.Array, before: dict[str, Any]) -> tuple[int, int, int]:
-    after = array.store.stats()
-    assert after["encode"] == before["encode"]
-    return tuple(after[name] - before[name] for name in ("direct", "decode", "fallback"))
+counted = counting("direct", "decode", "fallback", without="encode")
 
 
 # ---- reads ----
@@ -105,7 +88,7 @@ def test_missing_chunks_are_told_of(array: zarr.Array) -> None:
 
 def test_both_ways_in_one_read(array: zarr.Array) -> None:
     """A chunk of another store falls back, and lands where it belongs all the same."""
-    other = zarr.create_array(MemoryStore(), name="a", **RAW)
+    other = zarr.create_array(MemoryStore(), **RAW)
     other[:] = -DATA
     spec = _spec_of(array)
     batch = []
@@ -242,7 +225,8 @@ def test_strict_stores_never_fall_back(address: str, array: zarr.Array) -> None:
 def test_other_stores_get_zarrs_own(ucx_store: UcxStore) -> None:
     for store in MemoryStore(), WrapperStore(ucx_store), LoggingStore(MemoryStore()):
         for zarr_format in 2, 3:
-            array = zarr.create_array(store, name=f"a{zarr_format}", zarr_format=zarr_format, **RAW)
+            options = RAW | {"name": f"a{zarr_format}", "zarr_format": zarr_format}
+            array = zarr.create_array(store, **options)
             assert type(array.async_array.codec_pipeline) is BatchedCodecPipeline
             array[:] = DATA
             np.testing.assert_array_equal(array[:], DATA)

@@ -11,29 +11,13 @@ import zarr
 
 from tests.backdoor import Backdoor
 from tests.eventually import eventually
+from tests.pipeline.arrays import NOISE as DATA
+from tests.pipeline.arrays import RAW, counting
 from tests.pipeline.indexing import read_into
 from ucxstore import ChunkSizeError, UcxStore
 from ucxstore.pipeline.access import access_to
 
-DATA = np.random.default_rng(0).random((1000, 400)).astype("f4")
-RAW: dict[str, Any] = {
-    "shape": DATA.shape,
-    "chunks": (300, 100),
-    "dtype": "f4",
-    "compressors": None,
-}
-
-
-@pytest.fixture
-def array(ucx_store: UcxStore) -> zarr.Array:
-    array = zarr.create_array(ucx_store, name="a", **RAW)
-    array[:] = DATA
-    return array
-
-
-def counted(array: zarr.Array, before: dict[str, Any]) -> tuple[int, int, int]:
-    after = array.store.stats()
-    return tuple(after[name] - before[name] for name in ("direct", "decode", "fallback"))
+counted = counting("direct", "decode", "fallback")
 
 
 @pytest.mark.parametrize(

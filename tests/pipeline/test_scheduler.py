@@ -10,13 +10,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import zarr
 
 from ucxstore.base import native
 from ucxstore.client.loops import Queue
 from ucxstore.pipeline import scheduler as scheduler_module
 from ucxstore.pipeline.budget import Budget, Claim
 from ucxstore.pipeline.scheduler import Scheduler
+
+pytestmark = pytest.mark.usefixtures("two_threads")
 
 SECONDS = 20
 
@@ -105,12 +106,6 @@ def network(monkeypatch: pytest.MonkeyPatch) -> Iterator[Network]:
     monkeypatch.setattr(native, "core", SimpleNamespace(Completions=lambda: network))
     yield network
     network.close()
-
-
-@pytest.fixture(autouse=True)
-def two_threads() -> Iterator[None]:
-    with zarr.config.set({"threading.max_workers": 2}):
-        yield
 
 
 class Asked:

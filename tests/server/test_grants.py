@@ -22,10 +22,10 @@ from zarr.abc.store import RangeByteRequest
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
-from tests.adversity.transfers import as_buffer
 from tests.cli.command import run
 from tests.conftest import address_of
 from tests.eventually import eventually
+from tests.values import as_buffer, read
 from ucxstore import (
     AuthenticationError,
     GrantError,
@@ -126,11 +126,6 @@ def reader(case: Case) -> Iterator[UcxStore]:
 
 async def collect(names: Any) -> list[str]:
     return sorted([name async for name in names])
-
-
-def read(store: UcxStore, key: str) -> bytes | None:
-    value = store.get_sync(key)
-    return None if value is None else value.to_bytes()
 
 
 def read_into(store: UcxStore, key: str) -> bytes:

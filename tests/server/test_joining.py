@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.adversity.transfers import as_buffer
 from tests.conftest import address_of
 from tests.eventually import eventually
+from tests.values import as_buffer
 from ucxstore import UcxStore
 from ucxstore.base import grants
 from ucxstore.base.address import Address, HostPort

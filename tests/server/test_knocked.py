@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.adversity.transfers import as_buffer
+from tests.values import as_buffer
 from ucxstore import UcxStore
 from ucxstore.server import Server
 

@@ -15,6 +15,7 @@ from zarr.core.sync import sync
 
 from tests.cli.command import run
 from tests.eventually import eventually
+from tests.values import keys_of
 from ucxstore import StorageError, UcxStore
 from ucxstore.server import Server
 from ucxstore.server.options.available import default_memory
@@ -67,7 +68,7 @@ def test_writes_are_refused_and_reads_go_on(server: Server, store: UcxStore) -> 
     for key in keys:
         assert len(store.get_sync(key) or b"") == 4 * MIB
     assert store.get_sync(f"full/{len(keys)}") is None
-    assert len(sync(_listed(store))) == len(keys) + 1
+    assert len(sync(keys_of(store))) == len(keys) + 1
     store.set_sync("small", buffer(1000))
     store.delete_sync(keys[0])
     eventually(lambda: _is_stored(store, "again", 4 * MIB))
@@ -75,10 +76,6 @@ def test_writes_are_refused_and_reads_go_on(server: Server, store: UcxStore) -> 
     stats = sync(store.server_stats())
     assert (stats["memory_limit"], stats["value_count"]) == (LIMIT, len(keys) + 2)
     assert stats["value_bytes"] == 28 * MIB + 2000
-
-
-async def _listed(store: UcxStore) -> list[str]:
-    return [key async for key in store.list()]
 
 
 def _is_stored(store: UcxStore, key: str, size: int) -> bool:

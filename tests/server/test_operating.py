@@ -21,6 +21,7 @@ from tests.adversity.scripts import Script
 from tests.eventually import eventually
 from tests.hosts.intruder import NOBODY
 from tests.server.slow_store import SlowStore
+from tests.values import read, write
 from ucxstore import (
     AuthenticationError,
     GrantError,
@@ -50,11 +51,6 @@ REQUESTS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.fixture(params=["ucx", "auto"])
-def plane(request: pytest.FixtureRequest) -> Any:
-    return request.param
-
-
 def ask(store: UcxStore, **what: object) -> dict[str, Any]:
     answer: dict[str, Any] = json.loads(ask_text(store, json.dumps(what)))
     return answer
@@ -70,19 +66,10 @@ def sessions(store: UcxStore) -> list[dict[str, Any]]:
     return listed
 
 
-def put(store: UcxStore, key: str, value: bytes = b"value") -> None:
-    store.set_sync(key, cpu.Buffer.from_bytes(value))
-
-
-def get(store: UcxStore, key: str) -> bytes | None:
-    value = store.get_sync(key)
-    return None if value is None else value.to_bytes()
-
-
 def got_again(store: UcxStore, key: str) -> bytes | None:
     """Read as a client does that has been kicked, and may not have noticed."""
     try:
-        return get(store, key)
+        return read(store, key)
     except ServerLostError:
         return None
 
@@ -146,12 +133,12 @@ def test_an_operators_grant_ends(secured: Server, plane: Any) -> None:
 
 def test_an_operators_grant_opens_no_values(secured: Server, plane: Any) -> None:
     with UcxStore(secured.address, secret=SECRET, local=plane) as store:
-        put(store, "a", bytes(LARGE))
+        write(store, "a", bytes(LARGE))
     granted = SECRET.grant(None, operator=True)
     with UcxStore(secured.address, secret=granted, local=plane) as store:
         for use in (
-            lambda: get(store, "a"),
-            lambda: put(store, "b"),
+            lambda: read(store, "a"),
+            lambda: write(store, "b"),
             lambda: store.delete_sync("a"),
             lambda: sync(store.exists("a")),
             lambda: sync(store.measure("")),
@@ -218,7 +205,7 @@ def test_another_user_does_not_operate_an_open_server(plane: Any) -> None:
             said = script.end()
         assert "is for operators alone, and this client has no secret" in said
         with UcxStore(server.address, local=plane) as store:
-            assert get(store, "key") == b"value"  # it was let in
+            assert read(store, "key") == b"value"  # it was let in
             assert len(sessions(store)) >= 1
         assert str(NOBODY) not in said
 
@@ -307,8 +294,8 @@ def test_the_sessions(plane: Any) -> None:
         UcxStore(server.address, local=plane) as one,
         UcxStore(server.address, ucx={"TLS": "tcp"}, local="ucx") as other,
     ):
-        put(one, "a", bytes(1000))
-        assert get(other, "a") == bytes(1000)
+        write(one, "a", bytes(1000))
+        assert read(other, "a") == bytes(1000)
         first, second = sessions(one)
         assert first["id"] < second["id"]
         assert (first["sets"], first["bytes_received"]) == (1, 1000)
@@ -335,9 +322,9 @@ def test_whether_a_session_is_encrypted() -> None:
 
 def test_values_that_are_read_where_they_lie_are_told() -> None:
     with Server("memory://", local=True) as server, UcxStore(server.address, local="auto") as store:
-        put(store, "a", bytes(1000))
+        write(store, "a", bytes(1000))
         for _ in range(20):
-            assert get(store, "a") == bytes(1000)
+            assert read(store, "a") == bytes(1000)
         [own] = sessions(store)
         assert own["gets"] + own["gets_seen"] >= 20
         assert own["gets_seen"] >= 18
@@ -352,8 +339,8 @@ def test_an_idle_session_ends_and_its_client_comes_back(plane: Any) -> None:
         UcxStore(server.address, local=plane) as store,
         UcxStore(server.address, ucx={"TLS": "tcp"}, local="ucx") as other,
     ):
-        put(other, "a")
-        assert get(store, "a") == b"value"
+        write(other, "a")
+        assert read(store, "a") == b"value"
         theirs = next(one for one in sessions(store) if one["sets"] == 1)
         assert ask(store, do="kick", session=theirs["id"]) == {"ended": 1}
         eventually(lambda: theirs["id"] not in [one["id"] for one in sessions(store)])
@@ -371,13 +358,13 @@ def test_a_busy_session_ends(plane: Any) -> None:
         UcxStore(server.address, ucx={"TLS": "tcp"}, local="ucx") as store,
         ThreadPoolExecutor(2) as threads,
     ):
-        put(busy, "a", bytes(1000))
+        write(busy, "a", bytes(1000))
         own = {one["id"] for one in sessions(store)} - {sessions(busy)[0]["id"]}
         assert len(own) == 1
         source.goes_on.clear()
         try:
-            reading = threads.submit(get, busy, "missing")
-            writing = threads.submit(put, busy, "b", bytes(1000))
+            reading = threads.submit(read, busy, "missing")
+            writing = threads.submit(write, busy, "b", bytes(1000))
             eventually(lambda: "b" in source.sets and "missing" in source.gets)
             [theirs] = [one for one in sessions(store) if one["id"] not in own]
             assert theirs["held"]["fetches"] == 1
@@ -399,8 +386,8 @@ def test_an_origin_ends_but_for_who_asks(plane: Any) -> None:
         UcxStore(server.address, ucx={"TLS": "tcp"}, local="ucx") as one,
         UcxStore(server.address, ucx={"TLS": "self,tcp"}, local="ucx") as two,
     ):
-        put(one, "a")
-        put(two, "b")
+        write(one, "a")
+        write(two, "b")
         [own] = [each["id"] for each in sessions(store) if not each["sets"]]
         origin = sessions(store)[0]["origin"]
         assert ask(store, do="kick", origin=f"{origin}0") == {"ended": 0}
@@ -423,14 +410,14 @@ def test_what_a_kicked_client_has_mapped_stays() -> None:
         UcxStore(server.address, local="auto") as reader,
         UcxStore(server.address, local="ucx") as store,
     ):
-        put(store, "a", value)
+        write(store, "a", value)
         view = reader.view_sync("a", map=True)
         assert view is not None
         assert view.mapped
         theirs = next(one for one in sessions(store) if one["lanes"] == ["local"])
         assert ask(store, do="kick", session=theirs["id"]) == {"ended": 1}
         eventually(lambda: len(sessions(store)) == 1)
-        put(store, "a", bytes(LARGE))
+        write(store, "a", bytes(LARGE))
         assert bytes(memoryview(view)) == value
 
 
@@ -443,18 +430,18 @@ def test_a_flushed_value_is_asked_for_again(plane: Any) -> None:
         source.put(key, b"old")
     with Server(source, local=True) as server, UcxStore(server.address, local=plane) as store:
         keys = ("a/1", "a/2", "ab", "b")
-        assert [get(store, key) for key in keys] == [b"old"] * 4
+        assert [read(store, key) for key in keys] == [b"old"] * 4
         for key in keys:
             source.put(key, b"new")
-        assert [get(store, key) for key in keys] == [b"old"] * 4  # believed, and cached
+        assert [read(store, key) for key in keys] == [b"old"] * 4  # believed, and cached
         answer = ask(store, do="flush", name="a")
         assert answer["freed"] > 0
         assert answer["disk_freed"] == 0
-        assert [get(store, key) for key in keys] == [b"new", b"new", b"old", b"old"]
+        assert [read(store, key) for key in keys] == [b"new", b"new", b"old", b"old"]
         assert ask(store, do="flush", name="b")["freed"] > 0  # a key itself
-        assert [get(store, key) for key in keys] == [b"new", b"new", b"old", b"new"]
+        assert [read(store, key) for key in keys] == [b"new", b"new", b"old", b"new"]
         ask(store, do="flush", name="")
-        assert get(store, "ab") == b"new"
+        assert read(store, "ab") == b"new"
 
 
 def test_blocks_of_large_values_are_flushed_too(plane: Any) -> None:
@@ -485,16 +472,16 @@ def test_the_cache_directory_is_flushed(plane: Any, tmp_path: Path) -> None:
         Server(source, cache_dir=tmp_path, cache_dir_size=10 << 20, local=True) as server,
         UcxStore(server.address, local=plane) as store,
     ):
-        assert get(store, "a/1") == get(store, "b") == bytes(100_000)
+        assert read(store, "a/1") == read(store, "b") == bytes(100_000)
         eventually(lambda: len(list(tmp_path.glob("*-cached"))) == 2)
         for key in ("a/1", "b"):
             source.put(key, b"new")
         answer = ask(store, do="flush", name="a")
         assert answer["disk_freed"] >= 100_000
         eventually(lambda: len(list(tmp_path.glob("*-cached"))) == 1)
-        assert get(store, "a/1") == b"new"
+        assert read(store, "a/1") == b"new"
         assert ask(store, do="flush", name="")["disk_freed"] >= 100_000
-        assert get(store, "b") == b"new"
+        assert read(store, "b") == b"new"
 
 
 def test_what_clients_have_mapped_stays_and_is_free_later() -> None:
@@ -506,14 +493,14 @@ def test_what_clients_have_mapped_stays_and_is_free_later() -> None:
         UcxStore(server.address, local="auto") as reader,
         UcxStore(server.address, local="ucx") as store,
     ):
-        assert get(reader, "a") == value
+        assert read(reader, "a") == value
         view = reader.view_sync("a", map=True)
         assert view is not None
         assert view.mapped
         source.put("a", b"new")
         assert ask(store, do="flush", name="")["read"] >= LARGE
         assert bytes(memoryview(view)) == value
-        assert get(reader, "a") == get(store, "a") == b"new"
+        assert read(reader, "a") == read(store, "a") == b"new"
         assert bytes(memoryview(view)) == value
         del view
         eventually(lambda: ask(store, do="flush", name="")["read"] == 0)
@@ -529,7 +516,7 @@ def test_what_is_still_to_be_written_is_written(plane: Any) -> None:
     ):
         source.goes_on.clear()
         try:
-            writing = threads.submit(put, store, "a", bytes(100_000))
+            writing = threads.submit(write, store, "a", bytes(100_000))
             eventually(lambda: source.sets == ["a"])
             ask(store, do="flush", name="")
             assert not writing.done()
@@ -539,7 +526,7 @@ def test_what_is_still_to_be_written_is_written(plane: Any) -> None:
         stored = sync(source.get("a", cpu.buffer_prototype))
         assert stored is not None
         assert stored.to_bytes() == bytes(100_000)
-        assert get(store, "a") == bytes(100_000)
+        assert read(store, "a") == bytes(100_000)
 
 
 def test_what_is_on_its_way_is_not_kept(plane: Any) -> None:
@@ -552,24 +539,24 @@ def test_what_is_on_its_way_is_not_kept(plane: Any) -> None:
     ):
         source.goes_on.clear()
         try:
-            reading = threads.submit(get, store, "a")
+            reading = threads.submit(read, store, "a")
             eventually(lambda: source.gets.count("a") == 1)
             ask(store, do="flush", name="a")
         finally:
             source.goes_on.set()
         assert reading.result(60) == b"old"
         sync(source.set("a", cpu.Buffer.from_bytes(b"new")))
-        assert get(store, "a") == b"new"
+        assert read(store, "a") == b"new"
 
 
 @pytest.mark.parametrize("storage", ["memory", "directory"])
 def test_a_server_without_a_cache_says_so(plane: Any, storage: str, tmp_path: Path) -> None:
     served = "memory://" if storage == "memory" else tmp_path
     with Server(served, local=True) as server, UcxStore(server.address, local=plane) as store:
-        put(store, "a")
+        write(store, "a")
         refused = ask(store, do="flush", name="")["refused"]
         assert refused == "the server has no cache: it serves memory, or a directory"
-        assert get(store, "a") == b"value"
+        assert read(store, "a") == b"value"
 
 
 # ---- the log's level ----
@@ -580,16 +567,16 @@ def test_the_level_changes_while_it_serves(plane: Any) -> None:
         Server.spawn("memory://", local=True) as server,
         UcxStore(server.address, local=plane) as store,
     ):
-        put(store, "quiet")
+        write(store, "quiet")
         assert ask(store, do="log-level")["level"] == "warning"
         assert ask(store, do="log-level", level="debug") == {"level": "debug", "before": "warning"}
-        put(store, "loud")
+        write(store, "loud")
         eventually(lambda: "set ok 'loud', keys: 1, bytes: 5, " in server.output)
         assert "quiet" not in server.output
         assert ask(store, do="log-level", level="warning")["before"] == "debug"
-        put(store, "still")
+        write(store, "still")
         ask(store, do="log-level", level="debug")
-        put(store, "last")
+        write(store, "last")
         eventually(lambda: "'last'" in server.output)
         assert "as an operator, asks for" in server.output
         assert "still" not in server.output

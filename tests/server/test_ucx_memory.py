@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.adversity.scripts import Script
-from tests.adversity.transfers import as_buffer
 from tests.eventually import eventually
+from tests.values import as_buffer
 from ucxstore import UcxStore
 from ucxstore.server import Server
 from ucxstore.server.spawn import ServerProcess

@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 import zarr
 from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteRequest
-from zarr.core.buffer import Buffer, cpu
 from zarr.core.buffer.core import default_buffer_prototype
 from zarr.core.sync import sync
 
 from tests.cli.command import run
 from tests.eventually import eventually
 from tests.server.test_metrics import scrape, value
+from tests.values import as_buffer, read, write
 from ucxstore import EvictedError, StorageError, UcxStore
 from ucxstore.cli.serve import banner
 from ucxstore.server import Server, ServerOptions
@@ -34,27 +34,8 @@ MIB = 1 << 20
 SIZE = 200_000
 
 
-@pytest.fixture(params=["ucx", "auto"])
-def plane(request: pytest.FixtureRequest) -> str:
-    way: str = request.param
-    return way
-
-
 def content(size: int, seed: object) -> bytes:
     return random.Random(str(seed)).randbytes(size)
-
-
-def buffer(value: bytes) -> Buffer:
-    return cpu.Buffer.from_bytes(value)
-
-
-def put(store: UcxStore, key: str, value: bytes) -> None:
-    store.set_sync(key, buffer(value))
-
-
-def get(store: UcxStore, key: str) -> bytes | None:
-    found = store.get_sync(key)
-    return None if found is None else found.to_bytes()
 
 
 def listed(store: UcxStore, prefix: str = "") -> list[str]:
@@ -66,12 +47,12 @@ def listed(store: UcxStore, prefix: str = "") -> list[str]:
 
 def fill(store: UcxStore, count: int = 200, prefix: str = "k") -> None:
     for number in range(count):
-        put(store, f"{prefix}/{number}", content(SIZE, number))
+        write(store, f"{prefix}/{number}", content(SIZE, number))
 
 
 def is_lost(store: UcxStore, key: str) -> bool:
     try:
-        get(store, key)
+        read(store, key)
     except EvictedError as error:
         assert f"{key}' was evicted: the server's memory was full" in str(error)  # noqa: PT017
         return True
@@ -100,7 +81,7 @@ def test_a_cache_takes_all_that_is_written(cache: Server, cached: UcxStore) -> N
     assert not lost[199]
     for number in range(200):
         if not lost[number]:
-            assert get(cached, f"k/{number}") == content(SIZE, number)
+            assert read(cached, f"k/{number}") == content(SIZE, number)
     stats = sync(cached.server_stats())
     assert stats["evicted"] == stats["evicted_keys"] == sum(lost)
     assert stats["evicted_bytes"] == sum(lost) * SIZE
@@ -117,10 +98,10 @@ def test_a_cache_takes_all_that_is_written(cache: Server, cached: UcxStore) -> N
 
 def test_what_is_read_often_stays(cached: UcxStore) -> None:
     for number in range(10):
-        put(cached, f"hot/{number}", content(SIZE, number))
+        write(cached, f"hot/{number}", content(SIZE, number))
     for number in range(300):
-        put(cached, f"cold/{number}", content(SIZE, number))
-        assert get(cached, f"hot/{number % 10}") == content(SIZE, number % 10)
+        write(cached, f"cold/{number}", content(SIZE, number))
+        assert read(cached, f"hot/{number % 10}") == content(SIZE, number % 10)
 
 
 def test_a_lost_value_is_no_missing_one(cached: UcxStore) -> None:
@@ -130,19 +111,19 @@ def test_a_lost_value_is_no_missing_one(cached: UcxStore) -> None:
     assert sync(cached.getsize("k/0")) == SIZE
     assert len(listed(cached)) == 200
     with pytest.raises(EvictedError, match="'k/0' was evicted"):
-        sync(cached.set_if_not_exists("k/0", buffer(b"default")))
+        sync(cached.set_if_not_exists("k/0", as_buffer(b"default")))
     out = np.empty(SIZE, "u1")
     with pytest.raises(EvictedError, match="'k/0' was evicted"):
         cached.get_into_sync("k/0", out)
-    put(cached, "k/0", b"new")
-    assert get(cached, "k/0") == b"new"
+    write(cached, "k/0", b"new")
+    assert read(cached, "k/0") == b"new"
     assert is_lost(cached, "k/1")
     cached.delete_sync("k/1")
-    assert get(cached, "k/1") is None
+    assert read(cached, "k/1") is None
     assert not sync(cached.exists("k/1"))
     assert is_lost(cached, "k/2")
     sync(cached.delete_dir("k"))
-    assert get(cached, "k/2") is None
+    assert read(cached, "k/2") is None
     assert listed(cached) == []
     assert sync(cached.server_stats())["evicted_keys"] == 0
 
@@ -187,29 +168,29 @@ def test_only_what_is_below_the_prefixes_is_lost(plane: str) -> None:
         UcxStore(f"{server.address}/cache", local=plane) as cache,
         UcxStore(server.address, local=plane) as store,
     ):
-        put(store, "cachet", content(SIZE, "t"))
-        put(store, "more/a", content(SIZE, "a"))
+        write(store, "cachet", content(SIZE, "t"))
+        write(store, "more/a", content(SIZE, "a"))
         fill(cache)
         fill(store, prefix="more/b")
-        assert get(store, "cachet") == content(SIZE, "t")
-        assert get(store, "more/a") == content(SIZE, "a")
+        assert read(store, "cachet") == content(SIZE, "t")
+        assert read(store, "more/a") == content(SIZE, "a")
         assert is_lost(cache, "k/0")
         assert is_lost(store, "cache/k/0")
         with pytest.raises(StorageError, match=r"no room for .*\(--memory") as caught:
             fill(store, prefix="kept")
         assert not isinstance(caught.value, EvictedError)
         for key in listed(store, "kept"):
-            assert get(store, key) == content(SIZE, int(key.removeprefix("kept/")))
+            assert read(store, key) == content(SIZE, int(key.removeprefix("kept/")))
 
 
 def test_a_view_keeps_its_value(cache: Server) -> None:
     with UcxStore(cache.address, local="auto") as store:
-        put(store, "viewed", content(2 * MIB, "v"))
+        write(store, "viewed", content(2 * MIB, "v"))
         with store.view_sync("viewed", map=True) as view:  # type: ignore[union-attr]
             fill(store)
             assert view.array.tobytes() == content(2 * MIB, "v")
-            assert get(store, "viewed") == content(2 * MIB, "v")
-        assert get(store, "viewed") == content(2 * MIB, "v")
+            assert read(store, "viewed") == content(2 * MIB, "v")
+        assert read(store, "viewed") == content(2 * MIB, "v")
 
 
 def test_scratch_spaces_find_room_in_a_cache(cached: UcxStore) -> None:
@@ -218,7 +199,7 @@ def test_scratch_spaces_find_room_in_a_cache(cached: UcxStore) -> None:
         fill(scratch.store(), 30)
         fill(cached, prefix="more")
         for number in range(30):
-            assert get(scratch.store(), f"k/{number}") == content(SIZE, number)
+            assert read(scratch.store(), f"k/{number}") == content(SIZE, number)
 
 
 # ---- spilling ----
@@ -248,7 +229,7 @@ def files(folder: Path) -> list[Path]:
 def test_more_than_the_memory_is_there(spilling: Server, store: UcxStore, folder: Path) -> None:
     fill(store, 400)
     for number in range(400):
-        assert get(store, f"k/{number}") == content(SIZE, number)
+        assert read(store, f"k/{number}") == content(SIZE, number)
     assert len(listed(store)) == 400
     stats = sync(store.server_stats())
     assert stats["memory_used"] <= 16 * MIB
@@ -303,12 +284,12 @@ def test_arrays_larger_than_the_memory(store: UcxStore) -> None:
 
 def test_a_value_larger_than_the_memory(store: UcxStore) -> None:
     value = content(40 * MIB, "large")
-    put(store, "large", value)
-    assert get(store, "large") == value
+    write(store, "large", value)
+    assert read(store, "large") == value
     with store.allocate_sync("larger", 40 * MIB) as allocated:
         allocated.view(np.uint8)[:] = np.frombuffer(value, "u1")
         allocated.commit_sync()
-    assert get(store, "larger") == value
+    assert read(store, "larger") == value
 
 
 def test_a_directory_has_one_server(spilling: Server, store: UcxStore, folder: Path) -> None:
@@ -316,7 +297,7 @@ def test_a_directory_has_one_server(spilling: Server, store: UcxStore, folder: P
     eventually(lambda: files(folder))
     with pytest.raises(OSError, match=rf"when_full: {re.escape(str(folder))} is in use"):
         Server("memory://", when_full=f"spill:{folder}")
-    assert get(store, "k/0") == content(SIZE, 0)
+    assert read(store, "k/0") == content(SIZE, 0)
     spilling.close()
     with Server("memory://", when_full=f"spill:{folder}"):
         pass
@@ -357,21 +338,21 @@ def test_a_full_disk_refuses_and_loses_nothing(small_disk: Path, plane: str) -> 
         while _is_stored(store, f"k/{stored}", content(SIZE, stored)):
             stored += 1
         with pytest.raises(StorageError, match=r"no room for .*No space left on device; .*--mem"):
-            put(store, f"k/{stored}", content(SIZE, stored))
+            write(store, f"k/{stored}", content(SIZE, stored))
         assert stored > 90
         assert server.failures()["full"] == 2
-        assert get(store, f"k/{stored}") is None
+        assert read(store, f"k/{stored}") is None
         for number in range(stored):
-            assert get(store, f"k/{number}") == content(SIZE, number)
+            assert read(store, f"k/{number}") == content(SIZE, number)
         for number in range(50):
             store.delete_sync(f"k/{number}")
         eventually(lambda: _is_stored(store, "again", content(SIZE, "again")))
-        assert get(store, "again") == content(SIZE, "again")
+        assert read(store, "again") == content(SIZE, "again")
 
 
 def _is_stored(store: UcxStore, key: str, value: bytes) -> bool:
     with suppress(StorageError):
-        put(store, key, value)
+        write(store, key, value)
         return True
     return False
 
@@ -430,7 +411,7 @@ class Client(threading.Thread):
         value = self.random.randbytes(size)
         self.sets += 1
         try:
-            await self.store.set(key, buffer(value))
+            await self.store.set(key, as_buffer(value))
             self.values[key] = value
         except StorageError as error:
             assert "no room" in str(error)  # noqa: PT017

@@ -22,6 +22,7 @@ from zarr.storage import FsspecStore, MemoryStore
 from tests.conftest import address_of
 from tests.eventually import eventually
 from tests.stopping import stop
+from tests.values import as_buffer, keys_of
 from ucxstore import (
     ScratchEndedError,
     ServerRestartedError,
@@ -40,10 +41,6 @@ LONG = 3000.0
 LARGE = 30_000_000
 
 LOCAL = pytest.mark.parametrize("local", ["auto", "ucx"])
-
-
-def buffer_of(data: bytes) -> cpu.Buffer:
-    return cpu.Buffer.from_bytes(data)
 
 
 @pytest.fixture
@@ -85,7 +82,7 @@ def test_it_is_used_again_as_zarrs_own_stores_are(address: str) -> None:
             lambda: z[:4].tolist(),
             lambda: zarr.open_array(store, mode="r")[-1].tolist(),
             lambda: zarr.open_array(store)[0].tolist(),
-            lambda: store.set_sync("k", buffer_of(b"1")),
+            lambda: store.set_sync("k", as_buffer(b"1")),
             lambda: get("k").to_bytes(),
             lambda: sync(store.exists("k")),
             lambda: sync(store.is_empty("none")),
@@ -106,7 +103,7 @@ def test_it_is_used_again_as_zarrs_own_stores_are(address: str) -> None:
 def test_it_tells_whether_it_is_closed(address: str) -> None:
     store = UcxStore(address)
     assert not store.closed
-    store.set_sync("k", buffer_of(b"1"))
+    store.set_sync("k", as_buffer(b"1"))
     counted = store.stats().bytes_written
     store.close()
     store.close()
@@ -130,7 +127,7 @@ def test_the_connection_closes_and_comes_back() -> None:
     with Server("memory://") as server:
         store = UcxStore(server.address)
         for _ in range(3):
-            store.set_sync("k", buffer_of(b"1"))
+            store.set_sync("k", as_buffer(b"1"))
             assert server.sessions == 1
             store.close()
             eventually(lambda: server.sessions == 0)
@@ -141,7 +138,7 @@ async def test_async_with_again(address: str) -> None:
     for number in range(3):
         async with store:
             assert store._is_open
-            await store.set(f"{number}", buffer_of(b"1"))
+            await store.set(f"{number}", as_buffer(b"1"))
         assert store.closed
     assert [key async for key in store.list()] == ["0", "1", "2"]
     store.close()
@@ -182,7 +179,7 @@ def test_what_was_handed_out_stays(address: str) -> None:
 
 def test_a_forked_child_leaves_what_is_under_way_to_its_parent(servers: list[Any]) -> None:
     with UcxStore(address_of(servers), timeout=LONG) as store, ThreadPoolExecutor(1) as pool:
-        store.set_sync("k", buffer_of(b"1"))
+        store.set_sync("k", as_buffer(b"1"))
         with stopped(servers):
             pending = pool.submit(store.get_sync, "k")
             eventually(lambda: bool(store._made._pending))
@@ -199,10 +196,6 @@ def test_a_forked_child_leaves_what_is_under_way_to_its_parent(servers: list[Any
 # ---- what was under way ----
 
 
-async def _list(store: UcxStore) -> list[str]:
-    return [key async for key in store.list()]
-
-
 LARGE_VALUE = cpu.Buffer.from_array_like(np.ones(LARGE, "u1"))
 
 # What has to ask the servers: no value is there that could be seen without them.
@@ -212,7 +205,7 @@ CALLS: dict[str, Callable[[UcxStore, zarr.Array], object]] = {
     "get_into_sync": lambda store, _: store.get_into_sync("none", np.zeros(1, "u1")),
     "set_sync": lambda store, _: store.set_sync("large", LARGE_VALUE),
     "set": lambda store, _: asyncio.run(store.set("large", LARGE_VALUE)),
-    "list": lambda store, _: sync(_list(store)),
+    "list": lambda store, _: sync(keys_of(store)),
     "decoded": lambda _, z: z[:],
     "written": lambda _, z: z.__setitem__(slice(None), 5),
     "view_sync": lambda store, _: store.view_sync("none"),
@@ -240,7 +233,7 @@ def test_what_is_under_way_fails(servers: list[Any], local: str, call: str) -> N
             assert str(error) == f"{store}: the store was closed meanwhile"
             assert store.closed
             assert not made._pending
-        store.set_sync("k", buffer_of(b"1"))
+        store.set_sync("k", as_buffer(b"1"))
         assert store.get_sync("k").to_bytes() == b"1"
         assert set(z[:].tolist()) <= {0, 5}
 
@@ -250,13 +243,13 @@ def test_what_waits_for_a_server_does_not_come_back(tmp_path: Path) -> None:
     server = Server(tmp_path)
     bind = server.address.removeprefix("ucx://")
     store = UcxStore(server.address)
-    store.set_sync("before", buffer_of(b"1"))
+    store.set_sync("before", as_buffer(b"1"))
     server.close()
     failed: Future[None] = Future()
 
     def write() -> None:
         try:
-            store.set_sync("k", buffer_of(b"2"))
+            store.set_sync("k", as_buffer(b"2"))
         except BaseException as error:
             failed.set_exception(error)
 
@@ -283,7 +276,7 @@ def test_what_waits_for_a_server_does_not_come_back(tmp_path: Path) -> None:
 
 async def test_a_task_that_closes_what_others_await() -> None:
     with Server.spawn("memory://") as server, UcxStore(server.address, timeout=LONG) as store:
-        await store.set("k", buffer_of(b"1"))
+        await store.set("k", as_buffer(b"1"))
         with stopped([server]):
             tasks = [asyncio.ensure_future(store.get("k")) for _ in range(5)]
             await asyncio.sleep(0)
@@ -300,7 +293,7 @@ async def test_a_task_that_closes_what_others_await() -> None:
 def test_closed_at_any_time_by_another_thread(address: str) -> None:
     """Each use gets its value, or says that the store was closed."""
     keeper, store = UcxStore(address), UcxStore(address)
-    keeper.set_sync("k", buffer_of(b"1"))  # and so keeps the connection
+    keeper.set_sync("k", as_buffer(b"1"))  # and so keeps the connection
     done = threading.Event()
 
     def close() -> None:
@@ -338,7 +331,7 @@ def test_a_server_that_has_restarted_is_refused() -> None:
     server = Server("memory://")
     bind = server.address.removeprefix("ucx://")
     store = UcxStore(server.address)
-    store.set_sync("k", buffer_of(b"1"))
+    store.set_sync("k", as_buffer(b"1"))
     store.close()
     server.close()
     with Server("memory://", bind):
@@ -354,7 +347,7 @@ def test_a_scratch_space_that_has_ended_does_not_come_back(servers: list[Any]) -
     with UcxStore(address_of(servers)) as owner:
         scratch = owner.scratch_sync("1MB")
         store = scratch.store()
-        store.set_sync("k", buffer_of(b"1"))
+        store.set_sync("k", as_buffer(b"1"))
         store.close()
         owner.close()  # which ends no scratch space
         assert store.get_sync("k").to_bytes() == b"1"
@@ -365,7 +358,7 @@ def test_a_scratch_space_that_has_ended_does_not_come_back(servers: list[Any]) -
             with pytest.raises(ScratchEndedError):
                 store.get_sync("k")
             with pytest.raises(ScratchEndedError):
-                store.set_sync("k", buffer_of(b"2"))
+                store.set_sync("k", as_buffer(b"2"))
             store.close()
         with pytest.raises(ScratchEndedError, match="it was closed"):
             scratch.store()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.adversity.transfers import as_buffer
+from tests.values import as_buffer
 from ucxstore import Server, UcxStore
 
 SECRET = "a secret that is long enough"

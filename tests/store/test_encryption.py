@@ -15,8 +15,8 @@ import pytest
 import zarr
 from obstore.store import LocalStore
 
-from tests.adversity.transfers import as_buffer
 from tests.durability.recording import preload
+from tests.values import as_buffer
 from ucxstore import Secret, Server, UcxStore
 from ucxstore.base import grants
 from ucxstore.base.errors import AuthenticationError, ConnectError

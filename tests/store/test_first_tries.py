@@ -8,19 +8,15 @@ from typing import Any
 
 import pytest
 from obstore.store import MemoryStore
-from zarr.core.buffer import cpu
 
 import ucxstore
+from tests.values import as_buffer
 from ucxstore import AuthenticationError, Secret, UcxStore
 from ucxstore.base.stats import ServerStats, figures
 from ucxstore.obspec import ObspecStore
 from ucxstore.server import Server
 
 SECRET = "a long and random text"
-
-
-def buffer_of(data: bytes) -> cpu.Buffer:
-    return cpu.Buffer.from_bytes(data)
 
 
 # ---- a server in place of its address ----
@@ -30,7 +26,7 @@ def test_a_store_of_a_server() -> None:
     with Server("memory://") as server, UcxStore(server) as store:
         assert store.address == server.address
         assert store.secret is None
-        store.at("run-17").set_sync("k", buffer_of(b"1"))
+        store.at("run-17").set_sync("k", as_buffer(b"1"))
         with UcxStore(f"{server.address}/run-17") as same:
             assert same.get_sync("k").to_bytes() == b"1"
         with ObspecStore(server) as values:
@@ -41,7 +37,7 @@ def test_a_store_of_a_server() -> None:
 def test_its_secret_comes_along(start: Any) -> None:
     with start("memory://", secret=SECRET) as server:
         with UcxStore(server) as store:
-            store.set_sync("k", buffer_of(b"1"))
+            store.set_sync("k", as_buffer(b"1"))
         grant = Secret(SECRET).grant("other/")
         with UcxStore(server, secret=grant) as granted, pytest.raises(ucxstore.GrantError):
             granted.get_sync("k")
@@ -89,7 +85,7 @@ def test_progress_of_a_store_says_what_is_counted() -> None:
 
 def test_a_servers_counters_are_a_table() -> None:
     with Server("memory://") as server, UcxStore(server) as store:
-        store.set_sync("k", buffer_of(b"12345"))
+        store.set_sync("k", as_buffer(b"12345"))
         stats = server.stats()
         assert type(stats) is ServerStats
         assert (stats.sets, stats["sets"], stats.bytes_received) == (1, 1, 5)
@@ -115,7 +111,7 @@ def test_they_have_all_that_servers_count(tmp_path: Path) -> None:
         assert json.loads(memory.stats_json()).keys() == counted | others
         assert json.loads(source.stats_json()).keys() == counted | others
         with UcxStore(source) as store:
-            store.set_sync("k", buffer_of(b"12345"))
+            store.set_sync("k", as_buffer(b"12345"))
             store.get_sync("k")
             assert store.server_stats_sync().disk_bytes == source.stats().disk_bytes
         stats = source.stats()

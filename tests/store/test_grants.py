@@ -12,11 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.protocol.test_grants import caveat
 from ucxstore.base import grants
 from ucxstore.base.errors import AuthenticationError
 from ucxstore.base.grants import ALL, Bounds
-from ucxstore.base.secret import ENVIRONMENT_FILE, ENVIRONMENT_SECRET, MAX_SECRET_BYTES, Secret
+from ucxstore.base.secret import ENVIRONMENT_SECRET, MAX_SECRET_BYTES, Secret
 from ucxstore.server import Server
+
+pytestmark = pytest.mark.usefixtures("no_secret_around")
 
 TEXT = "correct horse battery staple"
 PREFIX, READ_ONLY, EXPIRES, OPERATOR = 1, 2, 3, 4
@@ -29,16 +32,6 @@ steps = st.lists(
     min_size=1,
     max_size=5,
 )
-
-
-@pytest.fixture(autouse=True)
-def _no_secret_around(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(ENVIRONMENT_SECRET, raising=False)
-    monkeypatch.delenv(ENVIRONMENT_FILE, raising=False)
-
-
-def caveat(kind: int, body: bytes = b"") -> bytes:
-    return struct.pack("<BH", kind, len(body)) + body
 
 
 def slow_mac(key: bytes, message: bytes) -> bytes:

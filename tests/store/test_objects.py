@@ -21,10 +21,10 @@ import numpy as np
 import pytest
 import zarr
 from zarr.abc.store import Store
-from zarr.core.buffer import cpu
 
 import ucxstore.base.counters
 import ucxstore.stores.store
+from tests.values import as_buffer
 from ucxstore import AddressError, Allocation, ScratchEndedError, UcxStore
 from ucxstore.base.counters import Counted, Counters, Totals, keep_totals
 from ucxstore.base.showing import folded_columns
@@ -94,10 +94,6 @@ def page_of(shown: Any) -> Page:
     return page
 
 
-def buffer_of(data: bytes) -> cpu.Buffer:
-    return cpu.Buffer.from_bytes(data)
-
-
 # ---- text and HTML ----
 
 
@@ -149,7 +145,7 @@ def test_in_a_forked_child_a_scratch_space_is_the_parents(
 
 def test_a_server_says_its_state() -> None:
     with Server("memory://") as server, UcxStore(server.address) as store:
-        store.set_sync("a", buffer_of(b"12"))
+        store.set_sync("a", as_buffer(b"12"))
         assert repr(server) == f"<Server 'memory://' at {server.address!r}, serving>"
         page = page_of(server)
         for text in server.address, "serving", "bytes_received":
@@ -205,7 +201,7 @@ def test_what_zarr_opens_from_a_url_says_host_and_stats(address: str) -> None:
 
 
 def test_counters_are_a_frozen_dataclass_and_a_mapping(ucx_store: UcxStore) -> None:
-    ucx_store.set_sync("a", buffer_of(b"12345"))
+    ucx_store.set_sync("a", as_buffer(b"12345"))
     stats = ucx_store.stats()
     assert dataclasses.is_dataclass(stats)
     assert stats.bytes_written == stats["bytes_written"] == 5
@@ -260,7 +256,7 @@ def test_a_wide_table_goes_on_below(width: int) -> None:
 
 async def test_a_servers_counters_without_a_loop() -> None:
     with Server("memory://") as server, UcxStore(server.address) as store:
-        store.set_sync("a", buffer_of(b"12345"))
+        store.set_sync("a", as_buffer(b"12345"))
         with store.scratch_sync("1MB") as scratch:
             stats = store.server_stats_sync()
             later = await store.server_stats()
@@ -380,9 +376,9 @@ async def test_async_with() -> None:
     async with Server("memory://") as server:
         async with UcxStore(server.address) as store:
             assert store._is_open
-            await store.set("a", buffer_of(b"12"))
+            await store.set("a", as_buffer(b"12"))
             async with await store.scratch("1MB") as scratch:
-                await scratch.store().set("b", buffer_of(b"3"))
+                await scratch.store().set("b", as_buffer(b"3"))
             assert scratch.closed
         assert store.closed
     assert repr(server).endswith("closed>")

@@ -22,6 +22,7 @@ from tests.cli.command import run
 from tests.conftest import address_of
 from tests.eventually import eventually
 from tests.stopping import stop
+from tests.values import keys_of
 from ucxstore import (
     ConnectError,
     InvalidKeyError,
@@ -115,14 +116,10 @@ def test_arrays_are_shared_with_other_processes(any_address: str) -> None:
         assert not sync(store.exists("b/zarr.json"))
         assert store.strict
         outside = UcxStore(any_address.rpartition("/")[0])
-        assert not [key for key in sync(_keys(outside)) if key.startswith(SCRATCH_FOLDER)]
-    for read in (lambda: z[:], lambda: store.get_sync("nothing"), lambda: sync(_keys(store))):
+        assert not [key for key in sync(keys_of(outside)) if key.startswith(SCRATCH_FOLDER)]
+    for read in (lambda: z[:], lambda: store.get_sync("nothing"), lambda: sync(keys_of(store))):
         with pytest.raises(ScratchEndedError, match=rf"the scratch space '{scratch.name}' has"):
             read()
-
-
-async def _keys(store: UcxStore) -> list[str]:
-    return [key async for key in store.list()]
 
 
 def test_everything_says_that_it_has_ended(scratch: Scratch[UcxStore]) -> None:
@@ -141,7 +138,7 @@ def test_everything_says_that_it_has_ended(scratch: Scratch[UcxStore]) -> None:
         lambda: sync(store.delete_dir("")),
         lambda: sync(store.measure("")),
         lambda: sync(store.is_empty("")),
-        lambda: sync(_keys(store)),
+        lambda: sync(keys_of(store)),
         lambda: zarr.open_array(store, mode="r"),
     ]
     for request in requests:
@@ -322,9 +319,9 @@ def _use(server: Server) -> None:
         z = zarr.create_array(scratch.store(), data=np.arange(10), chunks=(5,))
         z[:3] = 7
         assert z[:].tolist() == [7, 7, 7, 3, 4, 5, 6, 7, 8, 9]
-        assert len(sync(_keys(scratch.store()))) == 3
+        assert len(sync(keys_of(scratch.store()))) == 3
         sync(scratch.store().delete_dir("c"))
-        assert len(sync(_keys(scratch.store()))) == 1
+        assert len(sync(keys_of(scratch.store()))) == 1
 
 
 def test_a_server_without_it_says_so(tmp_path: Path) -> None:

@@ -1,24 +1,17 @@
 """What a scratch space took of a server that lives on goes back to the system."""
 
-from pathlib import Path
-
 import numpy as np
 import zarr
 from zarr.core.buffer import cpu
 
 from tests.eventually import eventually
+from tests.proc import resident
 from ucxstore import UcxStore
 from ucxstore.server import Server
-from ucxstore.server.spawn import ServerProcess
 
 VALUE = 4096  # bytes, which glibc keeps when they are freed
 COUNT = 1000
 STEPS = 12
-
-
-def resident(server: ServerProcess) -> int:
-    fields = Path(f"/proc/{server.pid}/status").read_text().split()
-    return int(fields[fields.index("RssAnon:") + 1]) * 1024
 
 
 def fill(store: UcxStore) -> None:

@@ -9,13 +9,9 @@ import pytest
 from ucxstore.base.errors import AuthenticationError
 from ucxstore.base.secret import ENVIRONMENT_FILE, ENVIRONMENT_SECRET, MAX_SECRET_BYTES, Secret
 
+pytestmark = pytest.mark.usefixtures("no_secret_around")
+
 TEXT = "correct horse battery staple"
-
-
-@pytest.fixture(autouse=True)
-def _no_secret_around(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(ENVIRONMENT_SECRET, raising=False)
-    monkeypatch.delenv(ENVIRONMENT_FILE, raising=False)
 
 
 def shipped(secret: Secret) -> Secret:

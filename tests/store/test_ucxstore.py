@@ -12,14 +12,11 @@ from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteReques
 from zarr.core.buffer import cpu, default_buffer_prototype
 
 from tests.backdoor import Backdoor
+from tests.values import as_buffer
 from ucxstore import InvalidKeyError, UcxStore, ValueTooLargeError
 from ucxstore.server import Server
 
 PROTOTYPE = default_buffer_prototype()
-
-
-def buffer(data: bytes | np.ndarray) -> cpu.Buffer:
-    return cpu.Buffer.from_array_like(np.frombuffer(data, "u1"))
 
 
 @pytest.fixture(params=["async", "sync"])
@@ -55,7 +52,7 @@ def test_get_into_fills_items_in_c_order(
     ucx_store: UcxStore, get_into: Callable[..., Any], out: np.ndarray
 ) -> None:
     value = bytes(range(out.nbytes))
-    ucx_store.set_sync("key", buffer(value))
+    ucx_store.set_sync("key", as_buffer(value))
     assert get_into("key", out) == len(value)
     assert out.tobytes() == value
 
@@ -65,7 +62,7 @@ def test_get_into_any_buffer(
     ucx_store: UcxStore, get_into: Callable[..., Any], make: Callable[[int], Any]
 ) -> None:
     out = make(4)
-    ucx_store.set_sync("key", buffer(b"data"))
+    ucx_store.set_sync("key", as_buffer(b"data"))
     assert get_into("key", out) == 4
     assert bytes(out) == b"data"
 
@@ -76,7 +73,7 @@ def test_get_into_touches_nothing_but_out(
     whole = np.full((300, 400), -1, "i4")
     out = whole[10:290:3, 5:395:2]
     value = np.arange(out.size, dtype="i4").reshape(out.shape)
-    ucx_store.set_sync("key", buffer(value.tobytes()))
+    ucx_store.set_sync("key", as_buffer(value.tobytes()))
     expected = whole.copy()
     expected[10:290:3, 5:395:2] = value
     assert get_into("key", out) == value.nbytes
@@ -99,7 +96,7 @@ def test_get_into_touches_nothing_but_out(
 def test_get_into_a_range(
     ucx_store: UcxStore, get_into: Callable[..., Any], byte_range: Any, part: bytes
 ) -> None:
-    ucx_store.set_sync("key", buffer(b"abcdefgh"))
+    ucx_store.set_sync("key", as_buffer(b"abcdefgh"))
     out = bytearray(b"." * 10)
     assert get_into("key", out, byte_range) == len(part)
     assert bytes(out) == part.ljust(10, b".")
@@ -112,21 +109,21 @@ def test_get_into_a_missing_key(get_into: Callable[..., Any]) -> None:
 
 
 def test_get_into_something_too_small(ucx_store: UcxStore, get_into: Callable[..., Any]) -> None:
-    ucx_store.set_sync("key", buffer(b"abcdefgh"))
+    ucx_store.set_sync("key", as_buffer(b"abcdefgh"))
     with pytest.raises(ValueTooLargeError, match="key"):
         get_into("key", bytearray(7))
     assert get_into("key", bytearray(7), RangeByteRequest(0, 7)) == 7
 
 
 def test_get_into_nothing(ucx_store: UcxStore, get_into: Callable[..., Any]) -> None:
-    ucx_store.set_sync("empty", buffer(b""))
+    ucx_store.set_sync("empty", as_buffer(b""))
     assert get_into("empty", bytearray()) == 0
     assert get_into("empty", np.zeros((3, 0))) == 0
 
 
 async def test_many_at_once(ucx_store: UcxStore) -> None:
     values = {f"c/{i}": bytes([i]) * (i * 100) for i in range(50)}
-    await ucx_store.set_many((key, buffer(value)) for key, value in values.items())
+    await ucx_store.set_many((key, as_buffer(value)) for key, value in values.items())
     outs = {key: bytearray(len(value) + 3) for key, value in values.items()}
     requests = [(key, out, None) for key, out in outs.items()]
     requests.insert(7, ("missing", bytearray(4), None))
@@ -195,7 +192,7 @@ async def test_no_ranges_at_all(ucx_store: UcxStore) -> None:
 
 
 async def test_partial_values_of_missing_keys(ucx_store: UcxStore) -> None:
-    await ucx_store.set("key", buffer(b"abc"))
+    await ucx_store.set("key", as_buffer(b"abc"))
     found = await ucx_store.get_partial_values(
         PROTOTYPE, [("key", None), ("no", None), ("key", SuffixByteRequest(1))]
     )
@@ -245,7 +242,7 @@ def test_one_of_many_wins(address: str) -> None:
     stores = [UcxStore(address) for _ in range(8)]
 
     def write(index: int) -> None:
-        value = buffer(bytes([index]) * 5000)
+        value = as_buffer(bytes([index]) * 5000)
         asyncio.run(stores[index].set_if_not_exists("key", value))
 
     with ThreadPoolExecutor(len(stores)) as pool:
@@ -258,8 +255,8 @@ def test_one_of_many_wins(address: str) -> None:
 
 
 def test_a_new_value_blocking(ucx_store: UcxStore) -> None:
-    assert ucx_store.add_sync("key", buffer(b"first"))
-    assert not ucx_store.add_sync("key", buffer(b"the second"))
+    assert ucx_store.add_sync("key", as_buffer(b"first"))
+    assert not ucx_store.add_sync("key", as_buffer(b"the second"))
     found = ucx_store.get_sync("key")
     assert found is not None
     assert found.to_bytes() == b"first"
@@ -267,14 +264,14 @@ def test_a_new_value_blocking(ucx_store: UcxStore) -> None:
 
 
 async def test_many_are_deleted(ucx_store: UcxStore) -> None:
-    await ucx_store.set_many([(f"k/{number}", buffer(b"")) for number in range(2000)])
+    await ucx_store.set_many([(f"k/{number}", as_buffer(b"")) for number in range(2000)])
     await ucx_store.delete_many([f"k/{number}" for number in range(-10, 1999)])
     await ucx_store.delete_many([])
     assert [key async for key in ucx_store.list()] == ["k/1999"]
 
 
 async def test_parts_of_one_version(ucx_store: UcxStore) -> None:
-    ucx_store.set_sync("key", buffer(b"0123456789"))
+    ucx_store.set_sync("key", as_buffer(b"0123456789"))
     found = ucx_store.get_found_sync("key", RangeByteRequest(2, 5))
     assert found is not None
     data, size, version = found
@@ -282,7 +279,7 @@ async def test_parts_of_one_version(ucx_store: UcxStore) -> None:
     again = await ucx_store.get_found("key", RangeByteRequest(8, 99), version)
     assert again is not None
     assert (again[0].tobytes(), *again[1:]) == (b"89", 10, version)
-    ucx_store.set_sync("key", buffer(b"abcdefghij"))
+    ucx_store.set_sync("key", as_buffer(b"abcdefghij"))
     changed = ucx_store.get_found_sync("key", RangeByteRequest(2, 5), version)
     assert changed is not None
     assert changed[0] is None
@@ -295,12 +292,12 @@ READ_ONLY = "store was opened in read-only mode and does not support writing"
 
 
 async def test_read_only_stores(ucx_store: UcxStore) -> None:
-    await ucx_store.set("a/b", buffer(b"value"))
+    await ucx_store.set("a/b", as_buffer(b"value"))
     reader = ucx_store.with_read_only(True)
     for write in (
-        reader.set("key", buffer(b"")),
-        reader.set_if_not_exists("key", buffer(b"")),
-        reader.set_many([("key", buffer(b""))]),
+        reader.set("key", as_buffer(b"")),
+        reader.set_if_not_exists("key", as_buffer(b"")),
+        reader.set_many([("key", as_buffer(b""))]),
         reader.delete("a/b"),
         reader.delete_many(["a/b"]),
         reader.delete_dir("a"),
@@ -309,9 +306,9 @@ async def test_read_only_stores(ucx_store: UcxStore) -> None:
         with pytest.raises(ValueError, match=READ_ONLY):
             await write
     with pytest.raises(ValueError, match=READ_ONLY):
-        reader.set_sync("key", buffer(b""))
+        reader.set_sync("key", as_buffer(b""))
     with pytest.raises(ValueError, match=READ_ONLY):
-        reader.add_sync("key", buffer(b""))
+        reader.add_sync("key", as_buffer(b""))
     with pytest.raises(ValueError, match=READ_ONLY):
         reader.delete_sync("a/b")
     assert await reader.exists("a/b")
@@ -320,7 +317,7 @@ async def test_read_only_stores(ucx_store: UcxStore) -> None:
 @pytest.mark.parametrize("key", ["", "/a", "a/", "a//b", "../a", "a/../b", ".", "a\0b", "k" * 2000])
 async def test_keys_that_no_server_takes(ucx_store: UcxStore, key: str) -> None:
     for request in (
-        ucx_store.set(key, buffer(b"")),
+        ucx_store.set(key, as_buffer(b"")),
         ucx_store.get(key, PROTOTYPE),
         ucx_store.exists(key),
         ucx_store.delete(key),

@@ -10,6 +10,7 @@ import numpy as np
 from zarr.core.buffer import cpu
 from zarr.core.sync import sync
 
+from tests.values import keys_of
 from ucxstore import UcxStore
 from ucxstore.base.errors import UcxStoreError
 from ucxstore.base.options import UcxValue
@@ -79,7 +80,7 @@ def work(
                 "get": partial(store.get_into_sync, f"{FOLDER}/{key}", out),
                 "ping": store.ping_sync,
                 "set": partial(store.set_sync, f"{FOLDER}/own-{number}", small),
-                "list": lambda: sync(_names(store)),
+                "list": lambda: sync(keys_of(store, f"{FOLDER}/")),
             }
             for kind, act in acts.items():
                 begun = time.monotonic()
@@ -92,10 +93,6 @@ def work(
                     assert kind != "get" or (out == key).all()
                 time.sleep(_PAUSE_SECONDS)
     return seen
-
-
-async def _names(store: UcxStore) -> list[str]:
-    return [name async for name in store.list_prefix(f"{FOLDER}/")]
 
 
 def times(all_seen: list[Seen], kind: str) -> Times:

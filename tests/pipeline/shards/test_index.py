@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, TransposeCodec, ZstdCodec
-from zarr.core.array_spec import ArrayConfig, ArraySpec
 from zarr.core.buffer import default_buffer_prototype
-from zarr.core.dtype import get_data_type_from_native_dtype
 from zarr.core.sync import sync
 from zarr.storage import MemoryStore
 
+from tests.pipeline.planning import spec_of
 from ucxstore import ChunkSizeError, ShardError
 from ucxstore.pipeline.classify import LeftToZarr, Sharded, classify
 from ucxstore.pipeline.codecs.chain import Chain
@@ -20,17 +19,6 @@ NONE = 2**64 - 1
 
 class Mine(ShardingCodec):
     pass
-
-
-def spec_of(shape: tuple[int, ...], dtype: Any = "f4") -> ArraySpec:
-    zdtype = get_data_type_from_native_dtype(np.dtype(dtype))
-    return ArraySpec(
-        shape,
-        zdtype,
-        zdtype.default_scalar(),
-        ArrayConfig.from_dict({}),
-        default_buffer_prototype(),
-    )
 
 
 def sharding_of(codec: ShardingCodec | None = None, dtype: Any = "f4") -> Sharding | None:

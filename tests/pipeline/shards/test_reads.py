@@ -26,6 +26,8 @@ from zarr.storage import MemoryStore
 
 from tests.backdoor import Backdoor
 from tests.eventually import eventually
+from tests.pipeline.arrays import INDEX, INNER, SHARDED, counting
+from tests.pipeline.arrays import SHARD_DATA as DATA
 from tests.pipeline.indexing import read_into
 from ucxstore import ChunkSizeError, FallbackError, ShardError, UcxStore
 from ucxstore.client.channel import Flight
@@ -39,17 +41,8 @@ from ucxstore.pipeline.shards import read_plan as read_plan_module
 from ucxstore.pipeline.shards.read_plan import plan_shard_read
 from ucxstore.server import Server
 
-DATA = 1 + np.round(np.random.default_rng(0).random((1000, 400)), 2).astype("f4")
-SHARDED: dict[str, Any] = {
-    "name": "a",
-    "shape": DATA.shape,
-    "shards": (500, 200),  # of 5 by 4 inner chunks
-    "chunks": (100, 50),
-    "dtype": "f4",
-    "compressors": None,
-}
-INNER = 100 * 50 * 4
-INDEX = 5 * 4 * 16 + 4
+counted = counting("direct", "decode", "fallback")
+
 ENCODED = {"compressors": ZstdCodec()}
 
 
@@ -61,11 +54,6 @@ def made(store: UcxStore, **options: Any) -> zarr.Array:
 
 def opened(store: UcxStore, **options: Any) -> zarr.Array:
     return zarr.open_array(UcxStore(store.address, **options), path="a", mode="r+")
-
-
-def counted(array: zarr.Array, before: dict[str, Any]) -> tuple[int, int, int]:
-    after = array.store.stats()
-    return tuple(after[name] - before[name] for name in ("direct", "decode", "fallback"))
 
 
 def bytes_read(array: zarr.Array, before: dict[str, Any]) -> int:

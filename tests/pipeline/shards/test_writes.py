@@ -15,6 +15,8 @@ from zarr.storage import MemoryStore
 
 from tests.backdoor import Backdoor
 from tests.eventually import eventually
+from tests.pipeline.arrays import INDEX, INNER, SHARDED
+from tests.pipeline.arrays import SHARD_DATA as DATA
 from tests.pipeline.indexing import write_all
 from tests.pipeline.strategies import contents
 from ucxstore import ChunkSizeError, FallbackError, ShardError, UcxStore
@@ -25,17 +27,6 @@ from ucxstore.pipeline.shards import write as shard_writes
 from ucxstore.pipeline.shards.make import Maker
 from ucxstore.server import Server
 
-DATA = 1 + np.round(np.random.default_rng(0).random((1000, 400)), 2).astype("f4")
-SHARDED: dict[str, Any] = {
-    "name": "a",
-    "shape": DATA.shape,
-    "shards": (500, 200),  # of 5 by 4 inner chunks
-    "chunks": (100, 50),
-    "dtype": "f4",
-    "compressors": None,
-}
-INNER = 100 * 50 * 4
-INDEX = 5 * 4 * 16 + 4
 ENCODED = {"compressors": ZstdCodec()}
 
 

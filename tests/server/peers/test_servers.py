@@ -30,12 +30,6 @@ def connect() -> Iterator[Connect]:
         yield lambda server, **options: stack.enter_context(UcxStore(server.address, **options))
 
 
-@pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(4) as one:
-        yield one
-
-
 def presence_of(objects: HttpObjects, epoch: int, but: frozenset[str] = frozenset()) -> list[str]:
     """Return the names of presences in an epoch."""
     return [

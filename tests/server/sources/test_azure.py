@@ -13,6 +13,7 @@ from zarr.core.buffer import cpu
 from tests.server.sources.azurite import PROGRAM, AzureServer, azure_server
 from tests.server.sources.test_blocks import BLOCK, get_part, some_bytes
 from tests.server.sources.test_cache import get, put
+from tests.values import keys_of
 from ucxstore import UcxStore
 from ucxstore.base.errors import StorageError
 from ucxstore.server import Server
@@ -38,11 +39,7 @@ def test_an_array(azure: AzureServer, compressors: str | None) -> None:
             if mode == "w":
                 zarr.create_array(store, data=values, chunks=(100, 100), compressors=compressors)
             np.testing.assert_array_equal(zarr.open_array(store, mode="r")[:], values)
-            assert len(asyncio.run(listed(store))) == 10
-
-
-async def listed(store: UcxStore) -> list[str]:
-    return [key async for key in store.list()]
+            assert len(asyncio.run(keys_of(store))) == 10
 
 
 def test_keys(azure: AzureServer) -> None:
@@ -55,13 +52,13 @@ def test_keys(azure: AzureServer) -> None:
         for key in ("a/1", "a/2", "b"):
             put(store, key, key.encode())
         assert get(store, "a/2") == b"a/2"
-        assert asyncio.run(listed(store)) == ["a/1", "a/2", "b"]
+        assert asyncio.run(keys_of(store)) == ["a/1", "a/2", "b"]
         asyncio.run(store.set_if_not_exists("b", cpu.Buffer.from_bytes(b"other")))
         assert get(store, "b") == b"b"
         asyncio.run(store.delete("a/2"))
         assert get(store, "a/2") is None
         asyncio.run(store.delete_dir("a"))
-        assert asyncio.run(listed(store)) == ["b"]
+        assert asyncio.run(keys_of(store)) == ["b"]
 
 
 def test_what_others_replace_is_read_anew(azure: AzureServer) -> None:

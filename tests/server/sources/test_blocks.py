@@ -13,6 +13,7 @@ from zarr.core.buffer import default_buffer_prototype
 from tests.eventually import eventually
 from tests.server.sources.http_objects import HttpObjects
 from tests.server.sources.test_cache import get, put
+from tests.values import noise
 from ucxstore import UcxStore
 from ucxstore.base.errors import StorageError
 from ucxstore.server import Server
@@ -27,12 +28,8 @@ def get_part(store: UcxStore, key: str, begin: int, end: int) -> bytes:
     return value.to_bytes()
 
 
-def some_bytes(size: int, seed: int = 0) -> bytes:
-    return np.random.default_rng(seed).bytes(size)
-
-
 def test_only_blocks_that_are_wanted_are_fetched_and_once(objects: HttpObjects) -> None:
-    value = some_bytes(20 * BLOCK)
+    value = noise(20 * BLOCK)
     objects.objects["k"] = value
     with Server(objects.store(), block_size=BLOCK) as server, UcxStore(server.address) as store:
         for _ in range(2):
@@ -50,7 +47,7 @@ def test_only_blocks_that_are_wanted_are_fetched_and_once(objects: HttpObjects) 
 
 
 def test_a_reply_is_of_one_value(objects: HttpObjects) -> None:
-    old, new = some_bytes(20 * BLOCK, 1), some_bytes(20 * BLOCK, 2)
+    old, new = noise(20 * BLOCK, 1), noise(20 * BLOCK, 2)
     objects.objects["k"] = old
     with Server(objects.store(), block_size=BLOCK) as server, UcxStore(server.address) as store:
         assert get_part(store, "k", 0, 10) == old[:10]
@@ -63,7 +60,7 @@ def test_a_reply_is_of_one_value(objects: HttpObjects) -> None:
 def test_one_request_brings_what_is_not_large(objects: HttpObjects) -> None:
     """A client asks so for a chunk of which it knows only the largest possible size."""
     sizes = {"small": 10, "edge": 2 * BLOCK, "large": 2 * BLOCK + 1, "empty": 0}
-    objects.objects.update({key: some_bytes(size) for key, size in sizes.items()})
+    objects.objects.update({key: noise(size) for key, size in sizes.items()})
     with Server(objects.store(), block_size=BLOCK) as server, UcxStore(server.address) as store:
         for _ in range(2):
             for key, value in objects.objects.items():
@@ -77,7 +74,7 @@ def test_one_request_brings_what_is_not_large(objects: HttpObjects) -> None:
 
 
 def test_whoever_wants_all_joins_who_brings_it(objects: HttpObjects) -> None:
-    objects.objects["k"] = value = some_bytes(BLOCK)
+    objects.objects["k"] = value = noise(BLOCK)
     with (
         Server(objects.store(), block_size=BLOCK) as server,
         UcxStore(server.address) as store,
@@ -94,7 +91,7 @@ def test_whoever_wants_all_joins_who_brings_it(objects: HttpObjects) -> None:
 
 
 def test_what_is_written_takes_the_place_of_blocks(objects: HttpObjects) -> None:
-    old, new = some_bytes(20 * BLOCK, 1), some_bytes(20 * BLOCK, 2)
+    old, new = noise(20 * BLOCK, 1), noise(20 * BLOCK, 2)
     objects.objects["k"] = old
     with Server(objects.store(), block_size=BLOCK) as server, UcxStore(server.address) as store:
         assert get_part(store, "k", 0, 10) == old[:10]
@@ -104,7 +101,7 @@ def test_what_is_written_takes_the_place_of_blocks(objects: HttpObjects) -> None
 
 def test_all_of_an_object_is_not_taken_for_a_part(objects: HttpObjects) -> None:
     """An HTTP server that knows no ranges answers so."""
-    objects.objects["k"] = some_bytes(20 * BLOCK)
+    objects.objects["k"] = noise(20 * BLOCK)
     objects.has_ranges = False
     with Server(objects.store(), block_size=BLOCK) as server, UcxStore(server.address) as store:
         with pytest.raises(StorageError, match="'k' "):

@@ -21,11 +21,6 @@ from ucxstore import UcxStore
 from ucxstore.server import Server
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "cache"
-
-
 def serve(objects: HttpObjects, folder: Path, **options: Any) -> Server:
     """Serve with no room in memory, so that all is read from the directory or the source."""
     return Server(objects.store(), cache=0, cache_dir=folder, cache_dir_size="64MiB", **options)

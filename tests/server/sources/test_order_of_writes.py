@@ -35,12 +35,6 @@ def give_up_a_write(bucket: S3Objects, store: UcxStore) -> Rule:
     return late
 
 
-@pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(4) as one:
-        yield one
-
-
 @pytest.mark.parametrize("before", ["missing", "unseen", "read", "written"])
 def test_a_write_that_was_given_up_does_not_undo_a_later_one(
     bucket: S3Objects, before: str

@@ -14,7 +14,7 @@ import pytest
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
-from profiles.s3 import S3Server, S3ServerError, s3_server
+from profiles.s3 import S3Server
 from tests.cli.command import run_process
 from tests.cli.test_serve import Serving
 from tests.server.sources.test_cache import get, put
@@ -25,15 +25,6 @@ from ucxstore.server import Server
 
 VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 OPTIONS = ("endpoint", "endpoint_url", "aws_endpoint", "AWS_ENDPOINT_URL")
-
-
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    try:
-        with s3_server(tmp_path_factory.mktemp("s3")) as server:
-            yield server
-    except S3ServerError as error:
-        pytest.skip(str(error))
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,6 @@
 """A server in front of a real S3 server; `make s3` builds one."""
 
 import asyncio
-from collections.abc import Iterator
 from datetime import timedelta
 
 import numpy as np
@@ -12,7 +11,7 @@ from obstore.exceptions import AlreadyExistsError, PreconditionError
 from obstore.store import S3Store
 from zarr.core.buffer import default_buffer_prototype
 
-from profiles.s3 import S3Server, S3ServerError, s3_server
+from profiles.s3 import S3Server
 from tests.cli.command import run
 from tests.server.sources.test_cache import get, put
 from ucxstore import UcxStore
@@ -21,15 +20,6 @@ from ucxstore.server import Server
 from ucxstore.server.sources.object_store import ObjectSource
 
 PROTOTYPE = default_buffer_prototype()
-
-
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    try:
-        with s3_server(tmp_path_factory.mktemp("s3")) as server:
-            yield server
-    except S3ServerError as error:
-        pytest.skip(str(error))
 
 
 def bucket(s3: S3Server, **changes: str) -> S3Store:

@@ -15,6 +15,7 @@ from zarr.core.buffer import cpu
 
 from tests.eventually import eventually
 from tests.server.sources.test_cache import get, put
+from tests.server.sources.test_cache_dir import files
 from ucxstore import UcxStore
 from ucxstore.server import Server
 from ucxstore.server.sources import tiered
@@ -23,15 +24,6 @@ from ucxstore.server.sources.doubts import Doubts
 from ucxstore.server.sources.object_store import ObjectSource
 from ucxstore.server.sources.source import FoundValue, Part
 from ucxstore.server.sources.tiered import TieredSource
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "cache"
-
-
-def files(folder: Path) -> list[Path]:
-    return list(folder.glob("*.ucxstore-cached"))
 
 
 class Source:

@@ -1,6 +1,6 @@
-"""Servers of sources with a local plane, and objects behind them as in tests/server/sources."""
+"""Servers of sources with a local plane, and folders for their caches."""
 
 from tests.local.servers import local_servers
-from tests.server.sources.conftest import objects
+from tests.server.sources.conftest import folder
 
-__all__ = ["local_servers", "objects"]
+__all__ = ["folder", "local_servers"]
