@@ -1,4 +1,4 @@
-"""The rules of docs/architecture.md on packages, and on the sizes and names of what is in them.
+"""The rules of docs/architecture.md on packages, sizes and names, and those on tests.
 
 Each function returns what breaks a rule as lines of text, and takes the folder that it looks at, so
 that a test can see it fail on a tree with a planted mistake.
@@ -53,6 +53,9 @@ WIDE = {
 }
 # Longer, or wider, until it is parted.
 TO_BE_PARTED = {"server/accepting/acceptor.py", "server/accepting/acceptor.py:__init__"}
+
+# What only tests/eventually.py calls.
+SLEEPS = {"time.sleep", "asyncio.sleep"}
 
 # Only zarr_compat imports these: zarr may change them in any release.
 PRIVATE_ZARR = re.compile(r"zarr\.(core|codecs\._\w+)(\.|$)")
@@ -392,6 +395,22 @@ def _allowed_rooms(text: str) -> set[str] | None:
         return None
     rooms = set(re.findall(r"`(\w+)`", text))
     return rooms | {"_core"} if "base" in rooms else rooms
+
+
+def sleeps(tests: Path) -> list[str]:
+    """Return where tests sleep, but in the one module that may: a fixed time proves nothing."""
+    return [
+        f"{file.relative_to(tests)}:{node.lineno}: {ast.unparse(node)}"
+        for file in sorted(tests.rglob("*.py"))
+        if file != tests / "eventually.py"
+        for node in ast.walk(ast.parse(file.read_text()))
+        if (isinstance(node, ast.Attribute) and ast.unparse(node) in SLEEPS)
+        or (isinstance(node, ast.ImportFrom) and _imports_sleep(node))
+    ]
+
+
+def _imports_sleep(node: ast.ImportFrom) -> bool:
+    return any(f"{node.module}.{alias.name}" in SLEEPS for alias in node.names)
 
 
 # Names that are public all the same.

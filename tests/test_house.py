@@ -73,6 +73,10 @@ def test_tests_use_fewer_and_fewer_private_names() -> None:
     assert len([*house.private_uses(TESTS)]) <= 164
 
 
+def test_tests_sleep_by_one_module() -> None:
+    assert house.sleeps(TESTS) == []
+
+
 # ---- that the rules see what breaks them ----
 
 
@@ -187,6 +191,21 @@ def test_private_names_of_its_own_are_a_modules_own(copy: Path) -> None:
     text = "class Own:\n    _one = 1\n\n    def two(self, other): return other._one, self._two"
     plant(copy / "ucxstore/cluster/placement.py", text)
     assert house.private_uses_of_ours(copy / "ucxstore") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("import time\ntime.sleep(1)", "2: time.sleep"),
+        ("def f(loop): loop.call_soon(time.sleep, 1)", "1: time.sleep"),
+        ("async def f():\n    await asyncio.sleep(0)", "2: asyncio.sleep"),
+        ("from time import monotonic, sleep", "1: from time import monotonic, sleep"),
+    ],
+)
+def test_a_test_that_sleeps_is_found(text: str, found: str, tmp_path: Path) -> None:
+    (tmp_path / "eventually.py").write_text("import time\ntime.sleep(0)\n")
+    (tmp_path / "test_a.py").write_text(f"{text}\n")
+    assert house.sleeps(tmp_path) == [f"test_a.py:{found}"]
 
 
 def test_a_module_without_a_layer_is_found(copy: Path) -> None:

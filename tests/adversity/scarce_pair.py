@@ -29,6 +29,7 @@ import numpy as np
 from zarr.core.sync import sync
 
 from tests.adversity.scarcity import SECONDS, Case, Outcome
+from tests.eventually import eventually
 from tests.values import as_buffer
 from ucxstore import Server, UcxStore
 from ucxstore.base.native import core
@@ -212,7 +213,7 @@ def be_server(case: Case, scarce: Scarcity, pipe: Connection, folder: str) -> li
         scarce.end()
         pipe.send("ended")
         assert pipe.recv() == "used again"
-        _until(lambda: server.sessions == 0, "sessions are left")
+        eventually(lambda: server.sessions == 0, 10, 0.01, "sessions are left")
     pipe.send("closed")
     _check_files(begun)
     return errors
@@ -249,14 +250,12 @@ def _open_files() -> int:
 
 
 def _check_files(begun: int) -> None:
-    _until(lambda: _open_files() - begun <= KEPT, lambda: f"{_open_files() - begun} files are left")
-
-
-def _until(condition: Callable[[], bool], why: str | Callable[[], str]) -> None:
-    end = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < end, why if isinstance(why, str) else why()
-        time.sleep(0.01)
+    eventually(
+        lambda: _open_files() - begun <= KEPT,
+        10,
+        0.01,
+        lambda: f"{_open_files() - begun} files are left",
+    )
 
 
 # ---- their processes ----

@@ -26,7 +26,7 @@ _PROLOGUE = """
 import asyncio, logging, os, signal, sys, threading, time
 import numpy as np
 from tests.adversity.transfers import *
-from tests.eventually import eventually
+from tests.eventually import eventually, nothing_happens
 from tests.proc import in_child
 from tests.values import as_buffer
 from ucxstore import *

@@ -26,7 +26,7 @@ from tests.adversity.transfers import (
     partly_filled,
     wipe,
 )
-from tests.eventually import eventually
+from tests.eventually import eventually, eventually_async, loop_turns
 from tests.values import as_buffer
 from ucxstore import ServerLostError, UcxStore
 from ucxstore.client.requests import Request
@@ -58,8 +58,7 @@ async def cancelled_in_mid_read(store: UcxStore, out: np.ndarray) -> None:
     while True:
         wipe(out)
         reading = asyncio.create_task(store.get_into("key", out))
-        while not (partly_filled(out) or reading.done()):
-            await asyncio.sleep(0)
+        await eventually_async(lambda task=reading: partly_filled(out) or task.done(), pause=0)
         if not reading.done():
             assert await cancel(reading) < RELEASE
             return
@@ -82,7 +81,7 @@ async def test_the_memory_of_a_read_goes(store: UcxStore) -> None:
     gone = weakref.ref(out)
     await cancelled_in_mid_read(store, out)
     del out
-    await asyncio.sleep(0)  # asyncio itself holds the last task in the step that it woke
+    await loop_turns()  # asyncio itself holds the last task in the step that it woke
     gc.collect()
     assert gone() is None
     assert await store.getsize("key") == LARGE
@@ -94,8 +93,7 @@ async def test_a_write(store: UcxStore) -> None:
     for byte in range(2, 12):
         source = filled(byte)
         writing = asyncio.create_task(store.set("key", cpu.Buffer.from_array_like(source)))
-        for _ in range(chance.randrange(1, 400)):
-            await asyncio.sleep(0)
+        await loop_turns(chance.randrange(1, 400))
         if not writing.done():
             assert await cancel(writing) < RELEASE
             cancelled += 1
@@ -180,8 +178,7 @@ async def test_a_storm(store: UcxStore) -> None:
     for _ in range(15):
         tasks = [asyncio.ensure_future(request) for request in requests()]
         for task in chance.sample(tasks, k=5):
-            for _ in range(chance.randrange(6)):
-                await asyncio.sleep(0)
+            await loop_turns(chance.randrange(6))
             task.cancel()
         for result in await asyncio.gather(*tasks, return_exceptions=True):
             assert not isinstance(result, Exception) or isinstance(result, ServerLostError)

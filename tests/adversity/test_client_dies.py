@@ -24,7 +24,7 @@ from tests.adversity.transfers import (
     partly_filled,
     until_begun,
 )
-from tests.eventually import eventually
+from tests.eventually import eventually, nothing_happens
 from tests.values import as_buffer
 from ucxstore import UcxStore
 
@@ -150,7 +150,7 @@ def test_killed_while_it_connects(
     with bystander(store) as others:
         for round_ in range(10):
             client = nursery.start(write_forever, server.address, ucx, "small-too", SMALL)
-            time.sleep(0.004 * round_)  # somewhere between the fork and the first write
+            nothing_happens(0.004 * round_)  # somewhere between the fork and the first write
             client.kill()
             client.close()
         is_served(others)

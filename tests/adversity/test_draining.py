@@ -18,7 +18,7 @@ import zarr
 from tests.adversity.transfers import VALUE, Background, filled
 from tests.adversity.ways import WAYS, any_way, most_ways, one_way, open_store, spawn
 from tests.conftest import address_of, place_of
-from tests.eventually import eventually
+from tests.eventually import eventually, nothing_happens, nothing_happens_async
 from tests.values import as_buffer
 from ucxstore import ServerLostError, ServerRestartedError, UcxStore
 from ucxstore.cluster import member
@@ -197,10 +197,10 @@ def test_arrays_are_read_and_written_while_a_server_restarts(way: str, tmp_path:
 
         going = Background(go_on)
         for _ in range(3):
-            time.sleep(0.3)
+            nothing_happens(0.3)
             bind = place_of(servers[0])
             end(servers[0])
-            time.sleep(0.3)
+            nothing_happens(0.3)
             servers[0] = stack.enter_context(spawn(way, tmp_path / "data", bind, shared=True))
         stop.set()
         eventually(lambda: not going.running)
@@ -216,7 +216,7 @@ def test_a_single_server_that_keeps_its_values_is_waited_for(way: str, tmp_path:
         store.set_sync("key", as_buffer(b"value"))
         end(server)
         reading = Background(lambda: store.get_sync("key"))
-        time.sleep(0.5)
+        nothing_happens(0.5)
         assert reading.running
         stack.enter_context(spawn(way, tmp_path / "data", bind))
         eventually(lambda: not reading.running)
@@ -290,7 +290,7 @@ class _Slow(zarr.storage.MemoryStore):
         self.seconds = seconds
 
     async def set(self, key: str, value: object, byte_range: object = None) -> None:
-        await asyncio.sleep(self.seconds)
+        await nothing_happens_async(self.seconds)
         await super().set(key, value)  # type: ignore[arg-type]
 
 
@@ -347,7 +347,7 @@ def test_a_second_signal_ends_it_at_once(way: str, tmp_path: Path) -> None:
         stuck = stack.enter_context(_Stuck(address, way))
         server.send_signal(signal.SIGTERM)
         _refuses(address)
-        time.sleep(1.5)
+        nothing_happens(1.5)
         assert server.poll() is None  # it waits for what is under way
         server.send_signal(signal.SIGTERM)
         assert server.wait(5) == -signal.SIGTERM

@@ -12,7 +12,7 @@ from typing import Literal
 import pytest
 
 from tests.adversity.conftest import StartServer
-from tests.eventually import eventually
+from tests.eventually import eventually, nothing_happens
 from tests.values import as_buffer
 from ucxstore import ConnectError, UcxStore
 from ucxstore.base.address import Address
@@ -197,7 +197,7 @@ def test_honest_clients_beyond_the_limit_lose_nothing(peers: Peers, plane: str) 
                     found = store.get_sync(f"{number}")
                     assert found is not None
                     assert found.to_bytes() == f"{number} {round_}".encode() * 1000
-                    time.sleep(0.05)
+                    nothing_happens(0.05)
         except BaseException as error:
             failures.append(error)
 

@@ -1,6 +1,5 @@
 """Clients that ask for much at once: the others get their turn, and a grant ends when it ends."""
 
-import asyncio
 import socket
 import threading
 import time
@@ -15,7 +14,7 @@ from zarr.storage import MemoryStore, WrapperStore
 
 from tests.adversity.greedy import raw
 from tests.adversity.greedy.raw import RawClient
-from tests.eventually import eventually
+from tests.eventually import eventually, eventually_async
 from tests.values import as_buffer, keys_of
 from ucxstore import Secret, UcxStore
 from ucxstore.server import Server
@@ -74,8 +73,7 @@ class Held(WrapperStore[MemoryStore]):
 
     async def _wait(self) -> None:
         self.asked += 1
-        while not self.let_go:
-            await asyncio.sleep(0.01)
+        await eventually_async(lambda: self.let_go, pause=0.01)
 
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
         if prefix.startswith("mine/slow"):

@@ -17,7 +17,7 @@ import pytest
 import zarr
 
 from tests.adversity.ways import WAYS, any_way, most_ways, one_way, open_store, spawn
-from tests.eventually import eventually
+from tests.eventually import eventually, eventually_async, nothing_happens, nothing_happens_async
 from tests.proc import resident
 from tests.values import as_buffer
 from ucxstore import UcxStore
@@ -69,7 +69,7 @@ class Others(threading.Thread):
                 assert found.to_bytes() == b"other"
                 self.worst = max(self.worst, time.monotonic() - begun)
                 self.rounds += 1
-                time.sleep(0.001)
+                nothing_happens(0.001)
         except Exception as error:
             self.error = error
 
@@ -170,11 +170,11 @@ class _SlowStore(zarr.storage.MemoryStore):
     """A source of which each key takes a while."""
 
     async def delete(self, key: str) -> None:
-        await asyncio.sleep(0.01)
+        await nothing_happens_async(0.01)
         await super().delete(key)
 
     async def getsize(self, key: str) -> int:
-        await asyncio.sleep(0.01)
+        await nothing_happens_async(0.01)
         return await super().getsize(key)
 
 
@@ -209,8 +209,7 @@ def test_a_cancelled_deletion_stops_soon(way: str, kind: str, tmp_path: Path) ->
 
         async def delete_and_cancel() -> None:
             deleting = asyncio.create_task(store.delete_dir("a"))
-            while left() == before:
-                await asyncio.sleep(0)
+            await eventually_async(lambda: left() != before, pause=0)
             deleting.cancel()
             with suppress(asyncio.CancelledError):
                 await deleting
@@ -219,10 +218,10 @@ def test_a_cancelled_deletion_stops_soon(way: str, kind: str, tmp_path: Path) ->
         # A directory is left alone at once: what is stored from now on stays.
         store.set_sync("a/9999", as_buffer(b"new"))
         if kind == "source":
-            time.sleep(0.3)
+            nothing_happens(0.3)
         after = left()
         assert 0 < after < before + 1
-        time.sleep(0.3)
+        nothing_happens(0.3)
         assert left() == after
         if kind == "directory":
             found = store.get_sync("a/9999")
@@ -273,7 +272,7 @@ def _stops(count: Callable[[], int]) -> None:
     last = -1
     while last != (last := count()):
         assert time.monotonic() < deadline
-        time.sleep(0.3)
+        nothing_happens(0.3)
 
 
 @pytest.mark.full

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
@@ -25,7 +24,7 @@ from tests.adversity.transfers import (
     until_begun,
     wipe,
 )
-from tests.eventually import eventually
+from tests.eventually import eventually, nothing_happens
 from tests.values import as_buffer
 from ucxstore import ConnectError, RequestTimeoutError, ServerLostError, UcxStore
 
@@ -200,7 +199,7 @@ def test_one_that_has_much_to_do_is_waited_for(server: RemoteServer, native_clie
     server.process.stop()
     with UcxStore(server.address) as store:
         waiting = Background(lambda: store.get_sync("key"))
-        time.sleep(6)
+        nothing_happens(6)
         assert waiting.running
         server.process.go_on()
         waiting.join(6 + PATIENCE)

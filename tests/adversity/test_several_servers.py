@@ -31,7 +31,7 @@ from tests.adversity.transfers import (
     wipe,
 )
 from tests.conftest import address_of
-from tests.eventually import eventually
+from tests.eventually import eventually, loop_turns
 from tests.values import as_buffer
 from ucxstore import ServerLostError, ServerRestartedError, UcxStore, UnknownOutcomeError
 from ucxstore.cluster.placement import Placement
@@ -122,7 +122,7 @@ async def test_a_value_is_awaited_to_its_end(
     reading = asyncio.create_task(store.get_into(key, out))
     while not partly_filled(out):
         assert not reading.done()
-        await asyncio.sleep(0)
+        await loop_turns()
     shared[0].process.kill()
     assert await asyncio.wait_for(reading, DEADLINE) == LARGE
     assert (out == VALUE).all()
@@ -422,7 +422,7 @@ async def test_memory_is_the_callers_again(
     reading = asyncio.create_task(read())
     while not any(map(partly_filled, outs)):
         assert not reading.done()
-        await asyncio.sleep(0)
+        await loop_turns()
     if lost:
         own[0].process.kill()
     else:
@@ -438,7 +438,7 @@ async def test_memory_is_the_callers_again(
     assert all((out == BLANK).all() for out in outs)
     del reading, read, out
     outs.clear()
-    await asyncio.sleep(0)  # asyncio itself holds the last task in the step that it woke
+    await loop_turns()  # asyncio itself holds the last task in the step that it woke
     gc.collect()
     assert all(ref() is None for ref in gone)
 

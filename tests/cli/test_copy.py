@@ -1,6 +1,5 @@
 """Copies in this process: what is in memory, and what fails in the middle."""
 
-import asyncio
 import os
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import pytest
 from zarr.core.buffer import Buffer, cpu
 
+from tests.eventually import loop_turns
 from ucxstore import UcxStore
 from ucxstore.cli.common.command import CommandError
 from ucxstore.cli.cp import copying, locations
@@ -38,11 +38,11 @@ class Watched:
     async def read(self, entries: Sequence[Entry]) -> Sequence[Buffer]:
         self.now += sum(entry.size for entry in entries)
         self.peak = max(self.peak, self.now)
-        await asyncio.sleep(0)
+        await loop_turns()
         return [cpu.Buffer.from_bytes(bytes(entry.size)) for entry in entries]
 
     async def write(self, entries: Sequence[Entry], values: Sequence[Buffer]) -> None:
-        await asyncio.sleep(0)
+        await loop_turns()
         self.now -= sum(map(len, values))
         self.written += [entry.key for entry in entries]
 

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 import zarr
 
-from tests.eventually import eventually
+from tests.eventually import eventually, nothing_happens
 from ucxstore import UcxStore
 from ucxstore.cli.demo import main
 from ucxstore.cli.demo.reader import Task, run, run_in_child
@@ -78,7 +77,7 @@ def test_an_interrupt_that_python_drops(
 
     def meet_it(_: int) -> bool:
         Collected()
-        time.sleep(60)
+        nothing_happens(60)
         return True
 
     monkeypatch.setattr("ucxstore.cli.demo.show.show", meet_it)

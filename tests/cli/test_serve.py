@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import COMMAND, run
-from tests.eventually import eventually
+from tests.eventually import eventually, nothing_happens
 from ucxstore import Secret, UcxStore, __version__
 from ucxstore.base import ucx_library
 from ucxstore.base.errors import AuthenticationError
@@ -458,7 +458,7 @@ def test_reloads_do_not_keep_the_watchdog_waiting(
             if heard.startswith(b"READY=1"):  # before half of the time is over
                 reloads += 1
                 assert reloads < 100
-                time.sleep(0.1)
+                nothing_happens(0.1)
                 serving.send(signal.SIGHUP)
         assert serving.end()[0] == 0
 
@@ -476,7 +476,7 @@ def test_the_watchdog_of_another_process(start: Start, tmp_path: Path) -> None:
         environment = {"NOTIFY_SOCKET": name, "WATCHDOG_USEC": "20000", "WATCHDOG_PID": "1"}
         serving = start("memory://", **environment)
         assert manager.recv(4096).startswith(b"READY=1")
-        time.sleep(0.2)
+        nothing_happens(0.2)
         assert serving.end()[0] == 0
         assert manager.recv(4096) == b"STOPPING=1"
 

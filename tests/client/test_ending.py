@@ -1,5 +1,6 @@
 import asyncio
 
+from tests.eventually import eventually_async, loop_turns
 from ucxstore.client.ending import Ending
 
 
@@ -13,11 +14,10 @@ async def test_a_wait_goes_on_however_often_it_is_cancelled() -> None:
     end = Ending()
     asked: list[int] = []
     waiting = asyncio.create_task(end.wait(lambda: asked.append(1)))
-    await asyncio.sleep(0)  # it waits
+    await loop_turns()  # it waits
     for times in (1, 2, 3):
         waiting.cancel(f"for the {times}. time")
-        while len(asked) < times:
-            await asyncio.sleep(0)
+        await eventually_async(lambda least=times: len(asked) >= least, pause=0)
         assert not waiting.done()
     end.set()
     cancelled = await waiting
@@ -28,7 +28,7 @@ async def test_a_wait_goes_on_however_often_it_is_cancelled() -> None:
 async def test_an_end_that_comes_with_the_cancellation_is_seen() -> None:
     end = Ending()
     waiting = asyncio.create_task(end.wait(lambda: None))
-    await asyncio.sleep(0)
+    await loop_turns()
     end.set()
     waiting.cancel()
     assert isinstance(await waiting, asyncio.CancelledError)

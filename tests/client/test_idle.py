@@ -1,12 +1,11 @@
 """An idle client or server takes no processor time, whatever it has done before."""
 
 import os
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.eventually import eventually
+from tests.eventually import eventually, nothing_happens
 from ucxstore import UcxStore
 from ucxstore.server import Server
 
@@ -24,7 +23,7 @@ def processor_seconds(pid: int) -> float:
 
 def is_idle(pid: int) -> bool:
     before = processor_seconds(pid)
-    time.sleep(WINDOW)  # not to wait for something: it is the time that is measured
+    nothing_happens(WINDOW)  # not to wait for something: it is the time that is measured
     return processor_seconds(pid) - before < WINDOW * SHARE
 
 

@@ -17,7 +17,7 @@ from zarr.core.buffer import cpu, default_buffer_prototype
 from zarr.core.sync import sync
 
 from tests.conftest import address_of
-from tests.eventually import eventually
+from tests.eventually import eventually, loop_turns, nothing_happens_async
 from tests.proc import descriptors
 from tests.values import as_buffer
 from ucxstore import (
@@ -176,7 +176,7 @@ async def test_the_loop_goes_on_while_it_connects() -> None:
         nonlocal ticks
         while True:
             ticks += 1
-            await asyncio.sleep(0.001)
+            await nothing_happens_async(0.001)
 
     with socket.create_server(("127.0.0.1", 0)) as silent:  # which accepts, and says nothing
         host, port = silent.getsockname()
@@ -203,9 +203,9 @@ def big(ucx_store: UcxStore) -> UcxStore:
 async def test_a_cancelled_read_leaves_the_buffer_alone(big: UcxStore, times: int) -> None:
     out = np.zeros(BIG, "u1")
     task = asyncio.create_task(big.get_into("big", out))
-    await asyncio.sleep(0)
+    await loop_turns()
     for _ in range(times):
-        await asyncio.sleep(0)
+        await loop_turns()
         task.cancel()
     try:
         await task
@@ -229,8 +229,7 @@ async def test_a_timeout_around_a_read(big: UcxStore) -> None:
 
 async def test_one_of_many_is_cancelled(big: UcxStore) -> None:
     tasks = [asyncio.create_task(big.get("big", PROTOTYPE)) for _ in range(4)]
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await loop_turns(2)
     tasks[1].cancel()
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert isinstance(results[1], asyncio.CancelledError)
@@ -242,12 +241,11 @@ async def test_cancelled_operations_are_forgotten(big: UcxStore) -> None:
     out = bytearray(BIG)
     for _ in range(5):
         task = asyncio.create_task(big.get_into("big", out))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        await loop_turns(2)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     del task
-    await asyncio.sleep(0)  # asyncio itself holds the last task in the step that it woke
+    await loop_turns()  # asyncio itself holds the last task in the step that it woke
     out.append(0)  # BufferError, if anybody still held it
 
 

@@ -21,7 +21,7 @@ from obstore.store import LocalStore
 from tests.adversity.transfers import Background
 from tests.backdoor import believes, carrier_of
 from tests.conftest import address_of
-from tests.eventually import eventually
+from tests.eventually import eventually, nothing_happens
 from tests.register import Op, is_linearizable
 from tests.server.sources.http_objects import HttpObjects
 from tests.stopping import stop
@@ -287,7 +287,7 @@ def test_a_server_that_was_shut_out_forgets_all_and_joins_anew(
     (mine,) = presences(bucket)
     mine.write_bytes(b'{"fenced": true}')
     # What another server could have written after it has waited.
-    time.sleep(FENCE_SECONDS)
+    nothing_happens(FENCE_SECONDS)
     (bucket / "k").write_bytes(b"of another")
     assert read(store, "k") == b"of another"
     eventually(lambda: [one for one in presences(bucket) if one.name.endswith("-2")])
@@ -557,7 +557,7 @@ class Clients:
                     self.history[key].append(Op(begin, math.inf, True, value))
                 continue
             self.history[key].append(Op(begin, time.monotonic(), what != "read", value))
-            time.sleep(chance.random() * 0.02)
+            nothing_happens(chance.random() * 0.02)
 
 
 @pytest.mark.parametrize("faults", ["none", "joins and leaves", "kill -9"])
@@ -576,20 +576,20 @@ def test_each_key_is_linearizable(
         connect(third, local="auto"),
     ]
     with Clients(stores, seed) as clients:
-        time.sleep(2)
+        nothing_happens(2)
         if faults == "joins and leaves":
             for _ in range(3):
                 with start() as guest:
                     stores.append(connect(guest))
                     with Clients(stores[-1:], seed + 99) as more:
-                        time.sleep(0.7)
+                        nothing_happens(0.7)
                     for key, history in more.history.items():
                         clients.history[key] += history
         elif faults == "kill -9":
             with suppress(ProcessLookupError):
                 os.kill(first.pid, signal.SIGKILL)
-            time.sleep(2)
-        time.sleep(1)
+            nothing_happens(2)
+        nothing_happens(1)
     for key, history in clients.history.items():
         assert sum(not op.writes for op in history) > 20
         assert is_linearizable(history), f"{key}, seed {seed}"

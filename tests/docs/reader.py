@@ -27,6 +27,7 @@ from tempfile import TemporaryFile
 import psutil
 
 from tests.docs.blocks import Block, blocks_of
+from tests.eventually import nothing_happens
 
 # How often a page is read. A second time finds what a first one leaves in the way.
 PASSES = 2
@@ -173,7 +174,7 @@ def _wait_until_it_listens(server: subprocess.Popen[bytes], ports: set[int]) -> 
             return
         if time.monotonic() > deadline:
             raise TimeoutError(f"the server listens at {found}, and not at all of {ports}")
-        time.sleep(0.02)
+        nothing_happens(0.02)
     raise RuntimeError(f"the server has ended with status {server.returncode}")
 
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from profiles.s3 import s3_server
+from tests.eventually import nothing_happens_async
 
 _PIECE = 64 << 10
 
@@ -84,7 +85,7 @@ class Proxy:
                         await asyncio.wait_for(opposite.drain(), 1)
                     break
                 if self.order == "delay" or (self.order == "late" and asks):
-                    await asyncio.sleep(random.uniform(0, self.amount))
+                    await nothing_happens_async(random.uniform(0, self.amount))
                 if self.order == "cut" and random.random() < self.amount:
                     writer.write(piece[: random.randrange(len(piece))])
                     with suppress(OSError):

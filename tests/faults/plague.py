@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tests.eventually import nothing_happens
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:
@@ -79,7 +81,7 @@ class Plague:
             if now >= next_one:
                 self._begin()
                 next_one = time.monotonic() + self._random.expovariate(1.0)
-            time.sleep(0.05)
+            nothing_happens(0.05)
         self.cease()
 
     def cease(self) -> None:
@@ -105,7 +107,7 @@ class Plague:
         self.counts[fault.name] += 1
         end = time.monotonic() + self._random.uniform(*fault.seconds)
         if fault.alone:
-            time.sleep(max(0.0, end - time.monotonic()))
+            nothing_happens(max(0.0, end - time.monotonic()))
             self._end(fault)
         else:
             heapq.heappush(self._ends, (end, next(self._order), fault))

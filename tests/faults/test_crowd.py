@@ -11,7 +11,7 @@ import pytest
 
 from tests import proc
 from tests.adversity.nursery import Child, Nursery
-from tests.eventually import eventually
+from tests.eventually import eventually, nothing_happens
 from tests.faults.crowds import SIZE, burn, visit
 from tests.proc import descriptors
 from ucxstore import UcxStore
@@ -133,5 +133,5 @@ def _visit(server: ServerProcess, clients: int) -> int:
 
 def _settled(server: ServerProcess) -> bool:
     before = resident(server), descriptors(server.pid)
-    time.sleep(0.2)
+    nothing_happens(0.2)
     return before == (resident(server), descriptors(server.pid))

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteRequest
 from zarr.core.buffer import cpu, default_buffer_prototype
 
+from tests.eventually import nothing_happens
 from tests.faults.history import ADD, DELETE, GET, SET, Recorder
 from tests.faults.values import LARGEST, MISSING, TORN, make, number_of, read_part, read_whole
 from ucxstore import ServerRestartedError, UcxStore, UcxStoreError
@@ -78,7 +79,7 @@ class Client:
         """Carry out operations until `ending` is set."""
         while not self.ending.is_set():
             self._one()
-            time.sleep(self._random.expovariate(1 / self._task.pause))
+            nothing_happens(self._random.expovariate(1 / self._task.pause))
         self._store.close()
 
     def _open(self) -> UcxStore:
@@ -102,7 +103,7 @@ class Client:
                 # Until somebody has accepted the loss, this one raises, too.
                 self._store.close()
                 self._store = self._open()
-            time.sleep(self._random.uniform(0.02, 0.2))
+            nothing_happens(self._random.uniform(0.02, 0.2))
         else:
             self._recorder.end(found)
 

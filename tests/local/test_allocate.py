@@ -512,7 +512,7 @@ def spoil():
         assert "forked child" in str(error), error
     else:
         raise AssertionError("committed")
-    time.sleep(0.2)
+    nothing_happens(0.2)
     assert (kept == 6).all()
 value = store.allocate_sync("c/0", 5_000_000)
 kept = value.array

@@ -17,7 +17,7 @@ from zarr.storage import LocalStore
 
 from tests.adversity.scripts import Script
 from tests.adversity.transfers import BLANK, VALUE, Background, Repeated, filled
-from tests.eventually import eventually
+from tests.eventually import eventually, loop_turns
 from tests.local.test_ends import CALLS, FORK, calls, connected, place_of
 from tests.proc import descriptors
 from tests.values import as_buffer, read
@@ -416,7 +416,7 @@ def test_a_large_read_leaves_the_event_loop_alone(store: UcxStore) -> None:
         turns = 0
         reading = asyncio.ensure_future(store.get_into("key", out))
         while not reading.done():
-            await asyncio.sleep(0)
+            await loop_turns()
             turns += 1
         assert await reading == out.size
         return turns
@@ -434,12 +434,11 @@ def test_requests_that_are_cancelled(store: UcxStore) -> None:
         for pause in range(40):
             out = filled(BLANK, 20_000_000)
             reading = asyncio.ensure_future(store.get_into("key", out))
-            for _ in range(pause):
-                await asyncio.sleep(0)
+            await loop_turns(pause)
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
             before = out.copy()
-            await asyncio.sleep(0)
+            await loop_turns()
             np.testing.assert_array_equal(out, before)  # nobody writes to it any more
 
     asyncio.run(work())

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -23,7 +22,7 @@ from tests.adversity.transfers import (
     wipe,
 )
 from tests.conftest import place_of
-from tests.eventually import eventually
+from tests.eventually import eventually, nothing_happens
 from tests.stopping import stop
 from tests.values import as_buffer
 from ucxstore import ConnectError, ServerLostError, ServerRestartedError, UcxStore
@@ -184,7 +183,7 @@ while True:
         for _ in range(3):
             with Script(server.address, {}, code) as script:
                 assert script.line() == "goes"
-                time.sleep(0.05)  # somewhere in the loop
+                nothing_happens(0.05)  # somewhere in the loop
                 script.kill()
             eventually(lambda: server.sessions == (1 if store.stats()["lanes"] else 0))
             assert store.get_sync("key") is not None

@@ -14,6 +14,7 @@ from zarr.codecs import ZstdCodec
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
+from tests.eventually import loop_turns
 from tests.values import as_buffer, keys_of, noise, read
 from ucxstore import ReadOnlyServerError, ScratchEndedError, UcxStore
 from ucxstore.base.errors import StorageError
@@ -247,8 +248,7 @@ def test_requests_that_are_cancelled(store: UcxStore) -> None:
                 asyncio.ensure_future(store.get("c/0", PROTOTYPE)),
                 asyncio.ensure_future(store.set("c/1", as_buffer(value))),
             ]
-            for _ in range(pause):
-                await asyncio.sleep(0)
+            await loop_turns(pause)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

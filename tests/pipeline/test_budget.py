@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from tests.eventually import loop_turns, nothing_happens_async
 from ucxstore.pipeline.budget import Budget
 
 
@@ -28,7 +29,7 @@ async def test_others_wait_their_turn() -> None:
     first = await budget.claim(80)
     large = asyncio.ensure_future(budget.claim(90))
     small = asyncio.ensure_future(budget.claim(10))
-    await asyncio.sleep(0.01)
+    await nothing_happens_async(0.01)
     assert not large.done()
     assert not small.done()  # though there is room: the large one would never get its turn
     first.release()
@@ -48,7 +49,7 @@ async def test_what_turns_out_larger_keeps_others_waiting() -> None:
     second.release()
     first.resize(1000)  # no claim is larger than all there is
     assert budget.in_use == 100
-    await asyncio.sleep(0)
+    await loop_turns()
     assert not waiting.done()
     first.release()
     (await waiting).release()
@@ -59,7 +60,7 @@ async def test_more_than_there_is_waits_for_all_of_it() -> None:
     budget = Budget(100)
     small = await budget.claim(1)
     large = asyncio.ensure_future(budget.claim(1000))
-    await asyncio.sleep(0.01)
+    await nothing_happens_async(0.01)
     assert not large.done()
     small.release()
     claim = await large
@@ -74,7 +75,7 @@ async def test_who_is_cancelled_takes_nothing(granted: bool) -> None:
     first = await budget.claim(100)
     waiting = asyncio.ensure_future(budget.claim(100))
     behind = asyncio.ensure_future(budget.claim(50))
-    await asyncio.sleep(0)
+    await loop_turns()
     if granted:
         first.release()  # and its task has not run since
     waiting.cancel()
@@ -93,7 +94,7 @@ def test_event_loops_share_it() -> None:
         for _ in range(200):
             with await budget.claim(600):
                 most.append(budget.in_use)
-                await asyncio.sleep(0)
+                await loop_turns()
 
     threads = [threading.Thread(target=asyncio.run, args=(use(),)) for _ in range(4)]
     for thread in threads:
@@ -110,7 +111,7 @@ def test_a_loop_that_is_closed_gets_nothing() -> None:
     loop = asyncio.new_event_loop()
     first = loop.run_until_complete(budget.claim(100))
     waiting = loop.create_task(budget.claim(100))
-    loop.run_until_complete(asyncio.sleep(0))
+    loop.run_until_complete(loop_turns())
     loop.close()
     first.release()
     assert budget.in_use == 0

@@ -22,7 +22,7 @@ from zarr.errors import ChunkNotFoundError
 from zarr.storage import MemoryStore
 
 from tests.backdoor import Backdoor
-from tests.eventually import eventually
+from tests.eventually import eventually, nothing_happens_async
 from tests.pipeline.arrays import DATA, ENCODED, SLAB, counting, made
 from tests.pipeline.indexing import read_into
 from ucxstore import UcxStore
@@ -420,7 +420,7 @@ async def test_a_cancelled_read_waits_for_its_threads(
         assert await asyncio.to_thread(gate.entered.wait, 30)
     for _ in range(times):
         read.cancel()
-        await asyncio.sleep(0.02)
+        await nothing_happens_async(0.02)
     assert not read.done()  # its thread is about to write
     gate.opened.set()
     with pytest.raises(asyncio.CancelledError):
@@ -459,7 +459,7 @@ async def test_a_failed_read_waits_for_its_other_threads(
         gate = Gate(monkeypatch)
         read = asyncio.ensure_future(array.async_array.getitem(...))
         assert await asyncio.to_thread(gate.entered.wait, 30)
-        await asyncio.sleep(0.05)
+        await nothing_happens_async(0.05)
         assert not read.done()
         gate.opened.set()
         with pytest.raises(RuntimeError, match="invalid input data"):

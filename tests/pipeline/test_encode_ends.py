@@ -14,7 +14,7 @@ from zarr.codecs import BloscCodec, ZstdCodec
 from zarr.core.buffer import NDBuffer
 
 from tests.backdoor import Backdoor
-from tests.eventually import eventually
+from tests.eventually import eventually, nothing_happens_async
 from tests.pipeline.arrays import DATA, SLAB, made
 from tests.pipeline.strategies import contents
 from ucxstore import UcxStore
@@ -72,7 +72,7 @@ async def test_what_is_encoded_is_sent_while_others_are_encoded(
     async with asyncio.timeout(20):
         for part in np.s_[:250], np.s_[500:]:
             while not np.array_equal(await array.async_array.getitem(part), -DATA[part]):
-                await asyncio.sleep(0.005)
+                await nothing_happens_async(0.005)
     assert not write.done()
     gate.opened.set()
     await write
@@ -171,7 +171,7 @@ async def test_a_cancelled_write_waits_for_its_threads(
     assert await asyncio.to_thread(gate.entered.wait, 30)
     for _ in range(times):
         write.cancel()
-        await asyncio.sleep(0.02)
+        await nothing_happens_async(0.02)
     assert not write.done()  # its thread is about to read
     gate.opened.set()
     with pytest.raises(asyncio.CancelledError):
@@ -220,7 +220,7 @@ async def test_a_failed_write_waits_for_its_other_threads(
         monkeypatch.setattr(Chain, "load", late)
         write = asyncio.ensure_future(array.async_array.setitem(np.s_[:, 5], 1))
         assert await asyncio.to_thread(gate.entered.wait, 30)
-        await asyncio.sleep(0.05)
+        await nothing_happens_async(0.05)
         assert not write.done()
         gate.opened.set()
         with pytest.raises(RuntimeError, match="invalid input data"):

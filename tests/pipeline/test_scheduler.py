@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.eventually import eventually_async, loop_turns, nothing_happens_async
 from ucxstore.base import native
 from ucxstore.client.loops import Queue
 from ucxstore.pipeline import scheduler as scheduler_module
@@ -120,7 +121,7 @@ class Asked:
 
     async def ask(self, group: Group) -> int:
         self.asked += 1
-        await asyncio.sleep(0)
+        await loop_turns()
         if group.number == self.failing:
             raise ZeroDivisionError("as planned")
         return group.number
@@ -178,8 +179,7 @@ async def test_what_others_hold_of_the_budget_is_waited_for(network: Network, li
             Scheduler(budget),
         )
     )
-    for _ in range(20):
-        await asyncio.sleep(0)
+    await loop_turns(20)
     assert not network.started
     other.release()
     await asyncio.wait_for(read, SECONDS)
@@ -200,10 +200,10 @@ async def test_it_is_not_busy_while_nothing_arrives(network: Network) -> None:
     )
     for operation in range(5):
         for _ in range(50):  # so that it is idle
-            await asyncio.sleep(0.001)
+            await nothing_happens_async(0.001)
         drained = network.drained
         for _ in range(50):
-            await asyncio.sleep(0.001)
+            await nothing_happens_async(0.001)
         assert network.drained == drained
         network.arrive(network.started[operation])
     await asyncio.wait_for(read, SECONDS)
@@ -222,8 +222,7 @@ async def test_a_failure_ends_what_is_on_its_way(network: Network, place: str) -
             raise ZeroDivisionError("as planned")
 
     read = asyncio.ensure_future(fetch(network, groups(1000), work, Scheduler(budget)))
-    while not network.started:
-        await asyncio.sleep(0)
+    await eventually_async(lambda: network.started, pause=0)
     network.arrive(network.started[1])
     with pytest.raises(ZeroDivisionError, match="as planned"):
         await asyncio.wait_for(read, SECONDS)
@@ -238,8 +237,7 @@ async def test_cancelled_it_ends_what_is_on_its_way(network: Network) -> None:
     worked: list[int] = []
     work = lambda group, found, claim: worked.append(found)  # noqa: E731
     read = asyncio.ensure_future(fetch(network, groups(10), work, Scheduler(budget)))
-    while not network.started:
-        await asyncio.sleep(0)
+    await eventually_async(lambda: network.started, pause=0)
     read.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(read, SECONDS)
@@ -274,8 +272,7 @@ async def test_a_task_of_its_own_is_cancelled_by_somebody(network: Network) -> N
     channel: Any = network
     request: Any = lambda group: group  # noqa: E731
     read = asyncio.ensure_future(scheduler.fetch(channel, groups(5), request, work))
-    while not network.started:
-        await asyncio.sleep(0)
+    await eventually_async(lambda: network.started, pause=0)
     lane, *_ = asyncio.all_tasks() - before - {read}
     lane.cancel()
     for operation in list(network.started):
@@ -377,7 +374,7 @@ async def test_cancelled_tasks_wait_for_their_threads() -> None:
     assert await asyncio.to_thread(begun.wait, SECONDS)
     for _ in range(3):
         read.cancel()
-        await asyncio.sleep(0)
+        await loop_turns()
         assert not read.done()
     may_end.set()
     with pytest.raises(asyncio.CancelledError):
@@ -399,10 +396,8 @@ async def test_a_pool_with_no_thread_free_keeps_nothing(monkeypatch: pytest.Monk
         monkeypatch.setattr(scheduler, "_pool", pool)
         work = lambda group, found, claim: worked.append(found)  # noqa: E731
         read = asyncio.ensure_future(run(channel, groups(1), work, scheduler))
-        while not channel.asked:
-            await asyncio.sleep(0)
-        for _ in range(5):
-            await asyncio.sleep(0)
+        await eventually_async(lambda: channel.asked, pause=0)
+        await loop_turns(5)
         read.cancel()
         with pytest.raises(asyncio.CancelledError):
             await read

@@ -1,11 +1,12 @@
 """A source whose reads and writes wait until they may go on."""
 
-import asyncio
 import threading
 
 from zarr.abc.store import ByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import MemoryStore
+
+from tests.eventually import eventually_async
 
 
 class SlowStore(MemoryStore):
@@ -32,5 +33,4 @@ class SlowStore(MemoryStore):
         await super().set(key, value, byte_range)
 
     async def _wait(self) -> None:
-        while not self.goes_on.is_set():
-            await asyncio.sleep(0.005)
+        await eventually_async(self.goes_on.is_set)

@@ -24,7 +24,7 @@ from zarr.core.sync import sync
 
 from tests.cli.command import run
 from tests.conftest import address_of
-from tests.eventually import eventually
+from tests.eventually import eventually, nothing_happens
 from tests.values import as_buffer, read
 from ucxstore import (
     AuthenticationError,
@@ -521,7 +521,7 @@ def test_it_ends_while_its_session_lasts(case: Case) -> None:
     assert end is not None
     with case.store(granted) as store:
         assert read(store, "run-1/a") == OURS
-        time.sleep(max(end - time.time(), 0) + 0.01)
+        nothing_happens(max(end - time.time(), 0) + 0.01)
         for use in (
             lambda: read(store, "run-1/a"),
             lambda: store.set_sync("run-1/x", as_buffer(OURS)),
@@ -550,7 +550,7 @@ def test_a_value_that_is_still_coming_at_the_end(case: Case) -> None:
     assert end is not None
     with case.store(granted) as store, store.allocate_sync("run-1/x", LARGE) as value:
         value.view("u1", (LARGE,))[:] = 1
-        time.sleep(max(end - time.time(), 0) + 0.01)
+        nothing_happens(max(end - time.time(), 0) + 0.01)
         with pytest.raises(GrantError, match="has expired"):
             value.commit_sync()
     assert "run-1/x" not in state(case)

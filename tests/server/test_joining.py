@@ -7,7 +7,6 @@ import os
 import socket
 import stat
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -16,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import address_of
-from tests.eventually import eventually
+from tests.eventually import eventually, nothing_happens, nothing_happens_async
 from tests.values import as_buffer
 from ucxstore import UcxStore
 from ucxstore.base import grants
@@ -227,7 +226,7 @@ class TestJoin:
 
         async def send_and_dawdle(sock: socket.socket, data: bytes) -> None:
             await send(sock, data)
-            await asyncio.sleep(0.2)  # the client has read it, and goes on
+            await nothing_happens_async(0.2)  # the client has read it, and goes on
 
         monkeypatch.setattr(accepting._loop, "sock_sendall", send_and_dawdle)
         host, port = listener.getsockname()
@@ -414,7 +413,7 @@ def test_clients_connect_anew_also_if_who_has_made_the_set_goes_before_it_is_kep
     monkeypatch.setattr(reception, "HANDSHAKE_SECONDS", 20.0)
     with ThreadPoolExecutor(1) as pool:
         later = pool.submit(lambda: greet(accepting))
-        time.sleep(0.1)
+        nothing_happens(0.1)
         assert not later.done(), "it is to be told of the set"
         go_on.set()
         with later.result(20.0) as greeting:

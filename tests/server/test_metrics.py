@@ -1,6 +1,5 @@
 """Metrics and health over HTTP: what is told, and to whom."""
 
-import asyncio
 import json
 import re
 import shutil
@@ -27,7 +26,7 @@ from zarr.storage import MemoryStore as ZarrMemoryStore
 
 from tests.backdoor import acceptor_of, carrier_of
 from tests.cli.command import COMMAND, run
-from tests.eventually import eventually
+from tests.eventually import eventually, nothing_happens, nothing_happens_async
 from ucxstore import GrantError, Secret, StorageError, UcxStore
 from ucxstore.base.stats import figures
 from ucxstore.server import Server
@@ -298,7 +297,7 @@ def test_the_source_is_asked_once_in_a_while(monkeypatch: pytest.MonkeyPatch) ->
     class CountingStore(ZarrMemoryStore):
         async def getsize(self, key: str) -> int:
             asked.append(key)
-            await asyncio.sleep(0.2)
+            await nothing_happens_async(0.2)
             return await super().getsize(key)
 
     with Server(CountingStore()) as server, ThreadPoolExecutor(8) as threads:
@@ -333,12 +332,12 @@ def test_all_threads_have_one_time_to_answer(server: Server) -> None:
 
     class Mute:
         def answers(self, timeout: float) -> bool:
-            time.sleep(timeout)
+            nothing_happens(timeout)
             return False
 
     native, threads._native = threads._native, cast(Any, Mute())
     try:
-        acceptor_of(server)._loop.call_soon_threadsafe(time.sleep, 1.5)
+        acceptor_of(server)._loop.call_soon_threadsafe(nothing_happens, 1.5)
         begun = time.monotonic()
         assert server.dead(2.0) == "a thread has not answered for 2 s"
         assert time.monotonic() - begun < 3

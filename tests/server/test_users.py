@@ -51,7 +51,7 @@ def test_a_health_check_of_another_user_is_not_refused(root: Path) -> None:
         code = f"""
 import socket
 with socket.create_connection(({place[0]!r}, {place[1]})) as sock:
-    time.sleep(0.2)
+    nothing_happens(0.2)
 """
         with Script(server.address, {}, BECOME + code) as script:
             assert script.end() == ""

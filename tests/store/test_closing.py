@@ -20,7 +20,7 @@ from zarr.core.sync import sync
 from zarr.storage import FsspecStore, MemoryStore
 
 from tests.conftest import address_of
-from tests.eventually import eventually
+from tests.eventually import eventually, loop_turns
 from tests.stopping import stop
 from tests.values import as_buffer, keys_of
 from ucxstore import (
@@ -279,8 +279,7 @@ async def test_a_task_that_closes_what_others_await() -> None:
         await store.set("k", as_buffer(b"1"))
         with stopped([server]):
             tasks = [asyncio.ensure_future(store.get("k")) for _ in range(5)]
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
+            await loop_turns(2)
             store.close()
             done, _ = await asyncio.wait(tasks, timeout=SOON)
             assert len(done) == len(tasks)

@@ -8,7 +8,6 @@ import os
 import pickle
 import re
 import signal
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from html.parser import HTMLParser
@@ -24,6 +23,7 @@ from zarr.abc.store import Store
 
 import ucxstore.base.counters
 import ucxstore.stores.store
+from tests.eventually import nothing_happens
 from tests.values import as_buffer
 from ucxstore import AddressError, Allocation, ScratchEndedError, UcxStore
 from ucxstore.base.counters import Counted, Counters, Totals, keep_totals
@@ -322,7 +322,7 @@ def test_threads_keep_the_same_totals(monkeypatch: pytest.MonkeyPatch) -> None:
 
     class Slow(Totals):
         def __init__(self) -> None:
-            time.sleep(0.05)
+            nothing_happens(0.05)
             super().__init__()
 
     monkeypatch.setattr(ucxstore.base.counters, "Totals", Slow)

@@ -10,6 +10,7 @@ import numpy as np
 from zarr.core.buffer import cpu
 from zarr.core.sync import sync
 
+from tests.eventually import nothing_happens
 from tests.values import keys_of
 from ucxstore import UcxStore
 from ucxstore.base.errors import UcxStoreError
@@ -91,7 +92,7 @@ def work(
                 else:
                     seen.seconds[kind].append(time.monotonic() - begun)
                     assert kind != "get" or (out == key).all()
-                time.sleep(_PAUSE_SECONDS)
+                nothing_happens(_PAUSE_SECONDS)
     return seen
 
 

@@ -23,6 +23,7 @@ from itertools import repeat
 
 from tests.adversity.greedy import raw
 from tests.adversity.greedy.raw import RawClient, Tables
+from tests.eventually import nothing_happens
 from ucxstore.base.address import Address
 from ucxstore.base.errors import UcxStoreError
 from ucxstore.base.secret import Secret
@@ -77,7 +78,7 @@ class Target:
     def wait(self) -> None:
         """Wait until the time is over."""
         while self.goes_on():
-            time.sleep(_PAUSE_SECONDS)
+            nothing_happens(_PAUSE_SECONDS)
 
 
 type Work = Callable[[Target], None]
@@ -91,7 +92,7 @@ def run(work: Work, target: Target) -> list[str]:
             work(target)
         except (OSError, UcxStoreError, AssertionError, EOFError) as error:
             errors.append(f"{type(error).__name__}: {error}")
-            time.sleep(_PAUSE_SECONDS)
+            nothing_happens(_PAUSE_SECONDS)
     return errors
 
 
@@ -267,7 +268,7 @@ def pins_everywhere(target: Target) -> None:
             tables.write(number, struct.pack(f"<{len(chosen)}Q", *chosen))
         while target.goes_on():
             client.send(raw.HELD)
-            time.sleep(0.05)
+            nothing_happens(0.05)
             if not client.drop():
                 return
 
@@ -308,7 +309,7 @@ def announced_values(target: Target) -> None:
             if not client.drop():
                 return
         while target.goes_on():
-            time.sleep(_PAUSE_SECONDS)
+            nothing_happens(_PAUSE_SECONDS)
             if not client.drop():
                 return
 
@@ -399,7 +400,7 @@ def strangers_with_slow_closes(target: Target) -> None:
             rights = array.array("i", [fd])
             sock.sendmsg([bytes(20)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
         lingering.close(fd)
-        time.sleep(_PAUSE_SECONDS)
+        nothing_happens(_PAUSE_SECONDS)
 
 
 class Lingering:

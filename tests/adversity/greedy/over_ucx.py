@@ -6,11 +6,11 @@ kernel still answers for it.
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from tests.adversity.greedy.kinds import BIG, BIG_BYTES, FEW, FOLDER, Kind, Target
+from tests.eventually import nothing_happens
 from ucxstore.base.address import Address
 from ucxstore.base.native import core
 from ucxstore.base.secret import Secret
@@ -56,7 +56,7 @@ def _stand_still(target: Target, ask: Ask, count: int) -> None:
     with _connected(target) as connection:
         connection.ping(_TIMEOUT).wait()
         under_way = [ask(connection) for _ in range(count)]
-        time.sleep(0.2)
+        nothing_happens(0.2)
         os.kill(os.getpid(), signal.SIGSTOP)
         del under_way
 

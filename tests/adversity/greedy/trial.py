@@ -13,6 +13,7 @@ from tests.adversity.greedy import jobs, kinds, over_ucx
 from tests.adversity.greedy.honest import Seen, Times, times
 from tests.adversity.greedy.server import Measured
 from tests.adversity.nursery import Child, Nursery
+from tests.eventually import nothing_happens
 from ucxstore.base.options import UcxValue
 
 OPERATIONS = ("get", "ping", "set", "list")
@@ -211,7 +212,7 @@ class Trial:
 def _until(until: float, look: Callable[[], None]) -> None:
     while time.monotonic() < until:
         look()
-        time.sleep(_LOOK_SECONDS)
+        nothing_happens(_LOOK_SECONDS)
 
 
 def _halves() -> tuple[frozenset[int], frozenset[int]]:

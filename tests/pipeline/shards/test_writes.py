@@ -14,7 +14,7 @@ from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, ShardingCodec, Zstd
 from zarr.storage import MemoryStore
 
 from tests.backdoor import Backdoor
-from tests.eventually import eventually
+from tests.eventually import eventually, loop_turns
 from tests.pipeline.arrays import INDEX, INNER, SHARDED
 from tests.pipeline.arrays import SHARD_DATA as DATA
 from tests.pipeline.indexing import write_all
@@ -410,7 +410,7 @@ async def test_a_cancelled_write_waits_for_its_threads(
     assert await asyncio.to_thread(entered.wait, 30)
     for _ in range(times):
         writing.cancel()
-        await asyncio.sleep(0)
+        await loop_turns()
     assert not writing.done()  # its threads are about to read
     opened.set()
     with pytest.raises(asyncio.CancelledError):

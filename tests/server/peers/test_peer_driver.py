@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.eventually import eventually_async, nothing_happens_async
 from ucxstore.server.peers.events import Event, Outcome, Refused, TurnCame, Unknown
 from ucxstore.server.peers.names import Names
 from ucxstore.server.source_thread.peer_driver import ClientChange, Contact, PeerDriver
@@ -70,8 +71,8 @@ class Run:
         self.members.start()
         self.members.join(Contact(("127.0.0.1",), 1, b""), 0.0)
         async with asyncio.timeout(5.0):
-            while self.members.machine.state.phase != "member":
-                await asyncio.sleep(0.01)
+            machine = self.members.machine
+            await eventually_async(lambda: machine.state.phase == "member", pause=0.01)
 
     def ask(self, key: str) -> ClientChange:
         def reply(outcome: Outcome, keep: bool) -> None:
@@ -94,7 +95,7 @@ async def test_a_server_whose_machine_fails_relies_on_nothing(
     await run.join()
     ours, theirs = socket.socketpair()
     run.members.adopt(theirs)
-    await asyncio.sleep(0.05)
+    await nothing_happens_async(0.05)
     sent, waiting = run.ask("k"), run.ask("k")
     async with asyncio.timeout(5.0):
         assert await sent.is_due()
@@ -109,7 +110,7 @@ async def test_a_server_whose_machine_fails_relies_on_nothing(
     assert not sent.may_go_on()
     assert not await waiting.is_due()
     assert "at a loss" in caplog.text
-    await asyncio.sleep(0.05)
+    await nothing_happens_async(0.05)
     ours.settimeout(5.0)
     assert ours.recv(100) == b"", "its peers shut it out, and need not wait for its silence"
     ours.close()
@@ -122,7 +123,7 @@ async def test_a_server_whose_machine_fails_relies_on_nothing(
     assert run.members.trouble
     ours, theirs = socket.socketpair()
     run.members.adopt(theirs)
-    await asyncio.sleep(0.05)
+    await nothing_happens_async(0.05)
     assert ours.recv(100) == b""
     ours.close()
     sent.end(Unknown())

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from tests.eventually import nothing_happens
 from tests.server.sources.s3_objects import Answer, Rule, S3Objects, s3_objects
 from tests.server.sources.test_cache import get, put
 from tests.server.sources.test_order_of_writes import delete
@@ -154,7 +155,7 @@ def test_what_was_given_up_never_comes_back(seed: int) -> None:
             except errors.UcxStoreError:
                 continue
             histories.check(key, value, begun)
-            time.sleep(0.002)
+            nothing_happens(0.002)
 
     with ExitStack() as stack:
         bucket = stack.enter_context(s3_objects())

@@ -2,6 +2,7 @@ import asyncio
 import subprocess
 import sys
 
+from tests.eventually import loop_turns
 from ucxstore.server.sources.doubts import ANYTHING, Doubts
 
 # obstore's threads take half a second to return from giving an answer. The interpreter shuts down
@@ -41,7 +42,7 @@ def test_nothing_that_is_given_up_after_the_end_is_waited_for() -> None:
         doubts.close()
         sent = asyncio.get_running_loop().create_future()
         doubts.add(["key"], ANYTHING, sent)
-        await asyncio.sleep(0)
+        await loop_turns()
         return sent
 
     assert asyncio.run(given_up()).cancelled()

@@ -13,7 +13,7 @@ import zarr
 from obstore.store import MemoryStore
 from zarr.core.buffer import cpu
 
-from tests.eventually import eventually
+from tests.eventually import eventually, eventually_async
 from tests.server.sources.test_cache import get, put
 from tests.server.sources.test_cache_dir import files
 from ucxstore import UcxStore
@@ -63,8 +63,7 @@ class Gated(zarr.storage.MemoryStore):
 
     async def _pass(self, what: str) -> None:
         self.underway.append(what)
-        while self.held == what:
-            await asyncio.sleep(0.001)
+        await eventually_async(lambda: self.held != what, pause=0.001)
 
     async def get(self, key: str, *arguments: Any, **options: Any) -> Any:
         value = await super().get(key, *arguments, **options)
@@ -188,8 +187,7 @@ async def test_what_waits_for_a_slow_disk_is_bounded(
     finally:
         busy.set()
     await asyncio.to_thread(eventually, lambda: len(files(folder)) == 3)
-    while tier._backlog:
-        await asyncio.sleep(0)
+    await eventually_async(lambda: not tier._backlog, pause=0)
     await get_and_keep(tier, "d")
     assert source.gets == 5
 

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from tests.eventually import loop_turns
 from ucxstore.server.source_thread.turns import Turns
 
 
@@ -12,7 +13,7 @@ def test_who_is_cancelled_as_his_wait_fails_gives_nothing_back() -> None:
         turns = Turns(1, 60)
         await turns.take(("", 0))
         waiting = asyncio.create_task(turns.take(("", 0)))
-        await asyncio.sleep(0)
+        await loop_turns()
         ((_, turn),) = turns._waiting.values()
         turn.set_exception(TimeoutError("no answer"))
         waiting.cancel()

@@ -10,6 +10,7 @@ from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from zarr.storage import MemoryStore, WrapperStore
 
+from tests.eventually import nothing_happens_async
 from ucxstore import UcxStore
 from ucxstore.base.errors import StorageError
 from ucxstore.server import Server
@@ -28,15 +29,15 @@ class Slow(WrapperStore[Store]):
     async def get(
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
-        await asyncio.sleep(self.seconds)
+        await nothing_happens_async(self.seconds)
         return await super().get(key, prototype, byte_range)
 
     async def set(self, key: str, value: Buffer) -> None:
-        await asyncio.sleep(self.seconds)
+        await nothing_happens_async(self.seconds)
         await super().set(key, value)
 
     async def exists(self, key: str) -> bool:
-        await asyncio.sleep(self.seconds)
+        await nothing_happens_async(self.seconds)
         return await super().exists(key)
 
 
