@@ -51,7 +51,7 @@ RECORD: dict[str, Any] = {
     "generation": 1,
     "members": [{"identity": "01" * 16, "name": "a:1"}],
 }
-WRONG = [
+WRONG: list[Any] = [
     float("inf"),
     float("nan"),
     -1,

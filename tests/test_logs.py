@@ -522,7 +522,7 @@ def test_a_lost_value_has_a_line(recorder: Recorder) -> None:
             except EvictedError:
                 lost += 1
                 eventually(
-                    lambda key=f"k/{number}": any(  # type: ignore[misc]
+                    lambda key=f"k/{number}": any(
                         one.detail == "get evicted"  # type: ignore[attr-defined]
                         for one in lines_of(recorder, key)
                     ),

@@ -172,7 +172,7 @@ class Script:
     def status(self, seconds: float = 60.0) -> int:
         """Wait until it has ended, however it did, and return its status."""
         self._process.communicate(timeout=seconds)
-        return self._process.returncode
+        return self._process.returncode  # type: ignore[return-value]
 
     def __enter__(self) -> Self:
         return self

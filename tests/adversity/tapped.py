@@ -35,7 +35,7 @@ def main(path: str, encrypt: bool) -> None:
             agreed.append(keys)
         return keys
 
-    connect.Greeting.agree = note  # type: ignore[method-assign]
+    connect.Greeting.agree = note  # type: ignore[assignment, method-assign]
     assert tap(path.encode()) >= 0
     with (
         Server("memory://", ucx=TCP, secret=SECRET, encrypt=encrypt) as server,

@@ -170,7 +170,7 @@ async def test_a_storm(store: UcxStore) -> None:
         return [
             *(store.get_into("other", out) for out in outs),
             store.set("written", source),
-            store.get_partial_values(None, [("other", None)]),  # type: ignore[arg-type]
+            store.get_partial_values(None, [("other", None)]),
             store.exists("other"),
             store.delete("nothing"),
         ]

@@ -291,7 +291,7 @@ class _Slow(zarr.storage.MemoryStore):
 
     async def set(self, key: str, value: object, byte_range: object = None) -> None:
         await nothing_happens_async(self.seconds)
-        await super().set(key, value)  # type: ignore[arg-type]
+        await super().set(key, value)
 
 
 @any_way

@@ -37,7 +37,7 @@ def silent_peers(server: Server, kind: str, count: int = SILENT) -> Iterator[lis
     family, name = socket.AF_INET, (place.host, place.port)
     if kind == "unix":
         with Greeting(place, None, 20.0) as greeting:
-            family, name = socket.AF_UNIX, greeting.welcome.socket
+            family, name = socket.AF_UNIX, greeting.welcome.socket  # type: ignore[assignment]
     with ExitStack() as stack:
         peers = []
         for _ in range(count):

@@ -52,7 +52,7 @@ def test_other_types_are_refused(wrong: object) -> None:
     with pytest.raises(TypeError, match=r"Unexpected byte_range, got "):
         to_native(wrong)
     with pytest.raises(TypeError, match=r"Unexpected byte_range, got "):
-        many_to_native([None, wrong])
+        many_to_native([None, wrong])  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize(

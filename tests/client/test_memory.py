@@ -1,5 +1,6 @@
 import array
 import mmap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -65,7 +66,7 @@ def test_buffers_are_described_where_they_lie(value: object) -> None:
     assert bytes_at(readable_view(value)) == b"abc"
 
 
-def test_a_mapped_file(tmp_path) -> None:
+def test_a_mapped_file(tmp_path: Path) -> None:
     path = tmp_path / "value"
     path.write_bytes(b"mapped")
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:

@@ -15,7 +15,7 @@ from ucxstore.client.memory import readable_view
 from ucxstore.client.requests import Request, pick
 
 MEMORY = readable_view(np.arange(8, dtype="u1"))
-PART = (0, 4, [], [], None)
+PART: Any = (0, 4, [], [], None)
 
 EACH: list[Request[Any]] = [
     requests.get(["a", "b"], [[(1, 0, 2)], []]),
@@ -136,7 +136,7 @@ def test_pages_of_keys_are_merged(servers: list[set[str]], most: int) -> None:
     listed: list[str] = []
     cursor = ""
     while True:
-        answers = []
+        answers: list[Any] = []
         for server in servers:
             left = sorted(name for name in server if name >= cursor)
             answers.append(((0,), (left[:most], left[most] if len(left) > most else "", [])))

@@ -111,7 +111,7 @@ def test_a_name_that_is_not_known_yet(
             if not told:
                 raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
             host = "127.0.0.1"
-        return look_up(host, *arguments, **options)  # type: ignore[arg-type]
+        return look_up(host, *arguments, **options)
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
     with UcxStore(f"ucx://soon.example:{port}", connect_timeout=SECONDS) as store:

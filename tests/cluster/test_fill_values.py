@@ -50,7 +50,7 @@ def write(address: str) -> None:
 
 def read(address: str, **options: float) -> np.ndarray:
     with UcxStore(address, **options) as store:
-        return zarr.open_array(store, path="a", mode="r")[...]
+        return zarr.open_array(store, path="a", mode="r")[...]  # type: ignore[return-value]
 
 
 def read_chunks(store: UcxStore) -> tuple[int, list[str]]:

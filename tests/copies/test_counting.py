@@ -129,7 +129,7 @@ def test_mappings_that_are_cut() -> None:
     heap = _Heap()
 
     def tell(allocator: AllocatorType, address: int, size: int) -> None:
-        heap.replay(SimpleNamespace(allocator=allocator, address=address, size=size, tid=1))  # type: ignore[arg-type]
+        heap.replay(SimpleNamespace(allocator=allocator, address=address, size=size, tid=1))
 
     tell(AllocatorType.MMAP, 1000, 100)
     tell(AllocatorType.MMAP, 1100, 100)
@@ -216,7 +216,7 @@ def test_what_a_mapping_replaced_is_known() -> None:
 
     def tell(allocator: AllocatorType, address: int, size: int) -> SimpleNamespace:
         record = SimpleNamespace(allocator=allocator, address=address, size=size, tid=1)
-        heap.replay(record)  # type: ignore[arg-type]
+        heap.replay(record)
         return record
 
     first = tell(AllocatorType.MMAP, 1000, 100)

@@ -228,7 +228,7 @@ def test_locality_is_refused(client: Client) -> None:
         with pytest.raises(ValueError, match="not read straight from a zarr array"):
             locality(da.from_array(some_values()), client)
         with pytest.raises(ValueError, match="not in a UcxStore"):
-            locality(da.from_zarr(make_array({})), client)  # type: ignore[arg-type]
+            locality(da.from_zarr(make_array({})), client)
 
 
 def test_memory_is_bounded_and_shown(client: Client) -> None:

@@ -192,7 +192,7 @@ def test_progress_of_tasks(client: Client, capsys: pytest.CaptureFixture[str]) -
         )  # metadata, requests
         assert "both ways" in capsys.readouterr().err
         with pytest.raises(TypeError, match=r"^planned: a number of bytes"):
-            deployed.progress(z.store)  # type: ignore[arg-type]
+            deployed.progress(z.store)
         with pytest.raises(KeyError), deployed.progress("1kB"):
             raise KeyError
         with deployed.progress(1):

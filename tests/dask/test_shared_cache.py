@@ -84,7 +84,7 @@ def is_right(block: np.ndarray, block_info: dict) -> np.ndarray:
 
 def read_and_check(x: da.Array) -> None:
     """Compare all of the array with what was written, in the tasks that read it."""
-    right = x.map_blocks(is_right, chunks=(1, 1), dtype=bool, meta=np.empty((0, 0), bool))
+    right = x.map_blocks(is_right, chunks=(1, 1), dtype=bool, meta=np.empty((0, 0), bool))  # type: ignore[call-arg]
     assert right.all().compute(optimize_graph=False)
 
 

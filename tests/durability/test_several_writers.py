@@ -109,7 +109,7 @@ def open_store() -> Iterator[OpenStore]:
     with ExitStack() as ends:
 
         def start(serving: Serving | Server, **options: object) -> UcxStore:
-            return ends.enter_context(UcxStore(serving.address, **options))  # type: ignore[arg-type]
+            return ends.enter_context(UcxStore(serving.address, **options))
 
         yield start
 

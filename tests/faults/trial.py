@@ -25,7 +25,7 @@ _OPTIONS = {"memory": [], "directory": ["--shared", "--create"], "bucket": ["--n
 
 # Of what is between the servers and the bucket.
 _ORDERS = ("refuse", "cut 0.02", "cut 0.2", "delay 0.2", "delay 3", "delay 30")
-_ORDERS += ("late 6", "late 40", "deny 0.3", "deny 1")
+_ORDERS += ("late 6", "late 40", "deny 0.3", "deny 1")  # type: ignore[assignment]
 
 # Seconds that servers are cut from one another: less and more than their waits for one another.
 _CUT = (0.5, 20.0)

@@ -5,7 +5,7 @@ import numpy.typing as npt
 
 # Of a value, in bytes. Small ones come with their messages, large ones in segments, or mapped.
 SIZES = (104, 104, 1_000, 1_000, 5_000, 5_000, 20_000, 20_000)
-SIZES += (60_000, 60_000, 200_000, 200_000, 600_000, 1_000_000, 2_000_000, 4_000_000)
+SIZES += (60_000, 60_000, 200_000, 200_000, 600_000, 1_000_000, 2_000_000, 4_000_000)  # type: ignore[assignment]
 LARGEST = max(SIZES)
 
 # What a read returns that is no value that anybody wrote.

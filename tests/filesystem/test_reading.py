@@ -120,7 +120,8 @@ def test_a_slice_from_the_end_is_of_one_value(
     assert fs.cat_file(path, -10, 5) == b""
     with pytest.raises(FileNotFoundError):
         fs.cat_file(f"{path}2", -20, -10)
-    find, asked = fs._root.get_found, []
+    find = fs._root.get_found
+    asked: list[Any] = []
 
     async def replace_after_the_first(*some: Any) -> Any:
         found = await find(*some)
@@ -145,7 +146,7 @@ def test_get_does_not_mix_values(
     fs.get(f"{fs_path}/a", str(tmp_path / "a"))
     assert (tmp_path / "a").read_bytes() == VALUE
 
-    class Replacing(fsspec.Callback):  # type: ignore[misc]
+    class Replacing(fsspec.Callback):
         def relative_update(self, inc: int = 1) -> None:
             fs._root.set_sync(f"{fs_path}/a", as_buffer(bytes(len(VALUE))))
 

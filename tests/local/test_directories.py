@@ -17,8 +17,9 @@ from zarr.storage import LocalStore
 
 from tests.adversity.scripts import Script
 from tests.adversity.transfers import BLANK, VALUE, Background, Repeated, filled
+from tests.conftest import place_of
 from tests.eventually import eventually, loop_turns
-from tests.local.test_ends import CALLS, FORK, calls, connected, place_of
+from tests.local.test_ends import CALLS, FORK, calls, connected
 from tests.proc import descriptors
 from tests.values import as_buffer, read
 from ucxstore import ConnectError, ServerLostError, UcxStore
@@ -79,7 +80,7 @@ def test_clients_read_the_files(store: UcxStore) -> None:
         out = np.empty(size, "u1")
         assert store.get_into_sync("a/b", out) == size
         assert out.tobytes() == value
-        assert sync(store.get("a/b", PROTOTYPE)).to_bytes() == value  # type: ignore[union-attr]
+        assert sync(store.get("a/b", PROTOTYPE)).to_bytes() == value
     assert read(store, "none") is None
     assert sent_and_seen(store) == (0, 3 * len(SIZES))
 

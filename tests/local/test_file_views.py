@@ -96,16 +96,16 @@ def test_only_for_those_who_want_it(store: UcxStore, root: Path) -> None:
     with pytest.raises(NotMappedError, match="map_files=True"):
         store.view_array_sync(z, map=True)
     for options in ({}, {"map_files": False}, {"map": False, "map_files": True}):
-        for view in (store.view_sync("c/0", **options), store.view_array_sync(z, **options)):  # type: ignore[arg-type]
+        for view in (store.view_sync("c/0", **options), store.view_array_sync(z, **options)):
             assert view is not None
             assert not view.mapped
             assert mappings_of(root) == 0
     assert store.stats()["mapped"] == 0
     for wrong in (1, None, "auto"):
         with pytest.raises(ValueError, match="map_files"):
-            store.view_sync("c/0", map_files=wrong)  # type: ignore[arg-type]
+            store.view_sync("c/0", map_files=wrong)
         with pytest.raises(ValueError, match="map_files"):
-            store.view_array_sync(z, map_files=wrong)  # type: ignore[arg-type]
+            store.view_array_sync(z, map_files=wrong)
 
 
 def test_the_server_is_not_asked(store: UcxStore) -> None:
@@ -124,7 +124,7 @@ async def test_the_asynchronous_twin(server: Server) -> None:
     assert await store.view("c/0", map=True, map_files=True) is None
     await store.set("c/0", as_buffer(noise(100_000)))
     for mapping in (True, "auto"):
-        view = await store.view("c/0", map=mapping, map_files=True)  # type: ignore[arg-type]
+        view = await store.view("c/0", map=mapping, map_files=True)
         assert view is not None
         assert view.mapped
         assert view.array.tobytes() == noise(100_000)
@@ -169,7 +169,7 @@ def test_what_the_disk_must_be_asked_for(
 
 def test_missing_keys(store: UcxStore, root: Path) -> None:
     for mapping in (True, False, "auto"):
-        assert store.view_sync("c/0", map=mapping, map_files=True) is None  # type: ignore[arg-type]
+        assert store.view_sync("c/0", map=mapping, map_files=True) is None
     store.set_sync("c/0", as_buffer(b"value"))
     viewed(store, "c/0")
     store.delete_sync("c/0")
@@ -189,7 +189,7 @@ def test_keys_do_not_lead_out(store: UcxStore, root: Path, tmp_path: Path) -> No
     for key in ("out", "folder/secret", "relative"):
         for mapping in (True, "auto"):
             with pytest.raises(StorageError):
-                store.view_sync(key, map=mapping, map_files=True)  # type: ignore[arg-type]
+                store.view_sync(key, map=mapping, map_files=True)
     for key in ("../secret", "a/../../secret", str(tmp_path / "secret"), "./out", "a\0b", ""):
         with pytest.raises(ValueError, match="key"):
             store.view_sync(key, map_files=True)
@@ -358,7 +358,7 @@ def test_scratch_spaces_of_a_directory_are_no_files(root: Path) -> None:
 def test_more_files_than_a_process_may_map(store: UcxStore) -> None:
     """The rest of a process's mappings are for its memory."""
     store.set_sync("c/0", as_buffer(noise(1000)))
-    views = []
+    views: list[Any] = []
     while len(views) < 20_000:
         view = store.view_sync("c/0", map_files=True)
         assert view is not None

@@ -70,7 +70,7 @@ async def test_the_asynchronous_twin(memory_server: Server, prefix: str) -> None
     assert await store.view("c/0") is None
     await store.set("c/0", as_buffer(noise(100_000)))
     for mapping in (True, "auto", True):
-        view = await store.view("c/0", map=mapping)  # type: ignore[arg-type]
+        view = await store.view("c/0", map=mapping)
         assert view is not None
         assert view.mapped
         assert view.array.tobytes() == noise(100_000)
@@ -84,7 +84,7 @@ async def test_the_asynchronous_twin(memory_server: Server, prefix: str) -> None
 
 def test_a_missing_value(store: UcxStore) -> None:
     for mapping in (True, False, "auto"):
-        assert store.view_sync("c/0", map=mapping) is None  # type: ignore[arg-type]
+        assert store.view_sync("c/0", map=mapping) is None
     store.set_sync("c/0", as_buffer(b"value"))
     viewed(store, "c/0")
     store.delete_sync("c/0")
@@ -132,7 +132,7 @@ def test_whatever_takes_arrays_takes_a_view(store: UcxStore) -> None:
         assert not other.flags.writeable
     assert len(view) == 100_000
     assert "mapped" in repr(view)
-    store.set_sync("c/1", as_buffer(view))  # type: ignore[arg-type]
+    store.set_sync("c/1", as_buffer(view))
     assert viewed(store, "c/1").array.tobytes() == value
     copy = np.array(view)
     copy[0] ^= 1
@@ -405,7 +405,7 @@ def test_what_is_not_shown(kind: str, tmp_path: Path) -> None:
         with pytest.raises(NotMappedError, match="c/0"):
             store.view_sync("c/0", map=True)
         for mapping in (False, "auto"):
-            view = store.view_sync("c/0", map=mapping)  # type: ignore[arg-type]
+            view = store.view_sync("c/0", map=mapping)
             assert view is not None
             assert not view.mapped
             assert view.array.tobytes() == noise(100_000)
@@ -431,7 +431,7 @@ def test_copied_because_it_is_wanted(store: UcxStore) -> None:
     assert "copied" in repr(view)
     assert view.array.tobytes() == noise(100_000)
     with pytest.raises(ValueError, match="map"):
-        store.view_sync("c/0", map="yes")  # type: ignore[arg-type]
+        store.view_sync("c/0", map="yes")
 
 
 def test_several_servers(three_servers: list[Server], prefix: str) -> None:
@@ -569,7 +569,7 @@ def test_arrays_that_cannot_be_mapped(store: UcxStore, options: dict[str, Any], 
     z[...] = x
     for mapping in (True, "auto"):
         with pytest.raises(NotMappedError, match=why):
-            store.view_array_sync(z, map=mapping)  # type: ignore[arg-type]
+            store.view_array_sync(z, map=mapping)
     part = store.view_array_sync(z, (slice(2, 9), 4), map=False)
     assert not part.mapped
     assert not part.array.flags.writeable

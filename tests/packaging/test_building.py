@@ -172,7 +172,7 @@ def test_what_has_changed_since_the_last_wheel_is_compiled_anew(tmp_path: Path) 
         shutil.rmtree(tree)
         (tmp_path / "work").mkdir(exist_ok=True)
         subprocess.run(
-            [sys.executable, "-c", code, archive.name, tmp_path / "work"],
+            [sys.executable, "-c", code, archive.name, tmp_path / "work"],  # type: ignore[list-item]
             env=os.environ | {"PYTHONPATH": str(WHEELS)},
             check=True,
         )

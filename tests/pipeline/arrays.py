@@ -1,7 +1,7 @@
 """Arrays that many tests read and write, and what their stores count meanwhile."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import zarr
@@ -29,6 +29,11 @@ INNER = 100 * 50 * 4
 INDEX = 5 * 4 * 16 + 4
 
 
+def store_of(array: zarr.Array) -> UcxStore:
+    """Return the store of an array, which is one of ours."""
+    return cast(UcxStore, array.store)
+
+
 def made(store: UcxStore, **options: Any) -> zarr.Array:
     array = zarr.create_array(store, **(ENCODED | options))
     array[:] = DATA.astype(array.dtype)
@@ -41,7 +46,7 @@ def counting(
     """Return a function that says what an array's store has counted since `before`."""
 
     def counted(array: zarr.Array, before: Mapping[str, Any]) -> tuple[int, ...]:
-        after = array.store.stats()
+        after = store_of(array).stats()
         assert not without or after[without] == before[without]
         return tuple(after[name] - before[name] for name in names)
 

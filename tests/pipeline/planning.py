@@ -67,7 +67,7 @@ class Values:
 
 
 def batch_of(chunks: Sequence[Chunk], array: Any, drop_axes: tuple[int, ...] = ()) -> Batch:
-    return Batch(chunks, Values(array), drop_axes, STORE)  # type: ignore[arg-type]
+    return Batch(chunks, Values(array), drop_axes, STORE)
 
 
 def chain_of(codecs: Sequence[Codec], spec: ArraySpec) -> Chain:

@@ -1,3 +1,5 @@
+from typing import Any
+
 import numcodecs
 import numpy as np
 import pytest
@@ -70,7 +72,8 @@ def test_a_blosc_value_that_is_cut_off_is_refused() -> None:
 def test_which_are_known() -> None:
     for codec in zarr.codecs.ZstdCodec(), zarr.codecs.BloscCodec(), wrapped.LZ4(), wrapped.Zstd():
         assert compressor_of(codec) is not None
-    for codec in zarr.codecs.GzipCodec(), zarr.codecs.Crc32cCodec(), wrapped.Zlib(), None:
+    codec: Any  # type: ignore[no-redef]
+    for codec in zarr.codecs.GzipCodec(), zarr.codecs.Crc32cCodec(), wrapped.Zlib(), None:  # type: ignore[assignment]
         assert compressor_of(codec) is None
 
     class Mine(numcodecs.Zstd):

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, event, given, note, settings
 
 from tests.drawing import examples
+from tests.pipeline.arrays import store_of
 from tests.pipeline.codecs import draw_codecs
 from tests.pipeline.strategies import (
     DTYPES,
@@ -67,9 +68,9 @@ def test_it_reads_as_zarr_reads(keeper: UcxStore, data: st.DataObject) -> None:
             look = read(kind, selection)
             assert outcome(look, ours) == outcome(look, model)
         assert_reads_into(data, ours, model)
-    stats = ours.store.stats()
+    stats = store_of(ours).stats()
     assert stats["decode"] > 0
     assert stats["direct"] == stats["fallback"] == 0
-    assert access_to(ours.store).budget.in_use == 0
+    assert access_to(store_of(ours)).budget.in_use == 0
     note(f"{stats}")
     event(f"in place: {stats['decode_in_place'] > 0}")

@@ -15,7 +15,7 @@ from zarr.core.sync import sync
 from zarr.storage import MemoryStore
 
 from tests.backdoor import Backdoor
-from tests.pipeline.arrays import DATA, ENCODED, counting
+from tests.pipeline.arrays import DATA, ENCODED, counting, store_of
 from tests.pipeline.indexing import indexer_of
 from tests.pipeline.strategies import contents
 from ucxstore import FallbackError, UcxStore
@@ -111,13 +111,13 @@ def test_strict_stores_encode(ucx_store: UcxStore) -> None:
     expected = DATA.copy()
     expected[100:300, ::2] = 1
     np.testing.assert_array_equal(strict[:], expected)
-    assert strict.store.stats()["encode"] == 6
+    assert store_of(strict).stats()["encode"] == 6
     texts = zarr.create_array(strict.store, name="s", shape=4, chunks=2, dtype=str)
     with pytest.raises(FallbackError, match="s/c/0 would be left to zarr"):
         texts[:] = ["a", "b", "c", "d"]
     with pytest.raises(FallbackError, match="not a plain numpy array"):
         strict[:] = np.ma.masked_array(DATA)
-    assert strict.store.stats()["fallback"] == 0
+    assert store_of(strict).stats()["fallback"] == 0
     np.testing.assert_array_equal(strict[:], expected)
 
 
@@ -128,7 +128,7 @@ def test_other_peoples_codecs_are_left_to_zarr(ucx_store: UcxStore) -> None:
         pass
 
     pipeline = ours.async_array.codec_pipeline
-    mine = replace(pipeline, codecs=(pipeline.codecs[0], Mine()))
+    mine = replace(pipeline, codecs=(pipeline.codecs[0], Mine()))  # type: ignore[attr-defined]
     object.__setattr__(ours.async_array, "codec_pipeline", mine)
     before = ucx_store.stats()
     ours[:] = DATA

@@ -13,6 +13,7 @@ from zarr.core.codec_pipeline import BatchedCodecPipeline
 from zarr.storage import MemoryStore
 
 from tests.drawing import examples
+from tests.pipeline.arrays import store_of
 from tests.pipeline.codecs import draw_codecs
 from tests.pipeline.strategies import DTYPES, contents, noise, outcome, read, special, write
 from tests.pipeline.test_oracle import changes
@@ -71,10 +72,10 @@ def test_it_stores_what_zarr_stores(keeper: UcxStore, data: st.DataObject) -> No
         for _ in range(data.draw(st.integers(1, 5), label="how many steps")):
             change = data.draw(changes(model), label="change")
             changed = outcome(change, model)
-            before = ours.store.stats()["bytes_read"]
+            before = store_of(ours).stats()["bytes_read"]
             assert outcome(change, ours) == changed
-            merged = merged or ours.store.stats()["bytes_read"] > before
-            assert access_to(ours.store).budget.in_use == 0
+            merged = merged or store_of(ours).stats()["bytes_read"] > before
+            assert access_to(store_of(ours)).budget.in_use == 0
             if changed is not None:
                 return  # zarr raised, and goes on writing the chunks that are not to blame
             assert contents(ours) == contents(model)
@@ -82,7 +83,7 @@ def test_it_stores_what_zarr_stores(keeper: UcxStore, data: st.DataObject) -> No
         opened = [zarr.open_array(store, mode="r") for store in (model.store, UcxStore(address))]
     theirs, again = (outcome(read("basic", Ellipsis), array) for array in opened)
     assert again == theirs
-    stats = ours.store.stats()
+    stats = store_of(ours).stats()
     assert stats["fallback"] == 0
     note(f"{stats}")
     event(f"encoded here: {stats['encode'] > 0}, merged: {merged}")

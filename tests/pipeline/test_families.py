@@ -11,6 +11,7 @@ from zarr.core.array import AsyncArray
 from zarr.core.codec_pipeline import BatchedCodecPipeline
 from zarr.storage import MemoryStore, StorePath
 
+from tests.pipeline.arrays import store_of
 from tests.pipeline.families import BASE, FAMILIES, OPERATIONS, Family
 from tests.pipeline.strategies import Step, contents, noise, outcome, read, write
 from ucxstore import FallbackError, UcxStore, ZeroCopyCodecPipeline
@@ -59,14 +60,14 @@ def test_family(address: str, family: Family) -> None:
     assert tuple(steps) == OPERATIONS
     ways = []
     for name, step in steps.items():
-        before = strict.store.stats(), ours.store.stats()
+        before = store_of(strict).stats(), store_of(ours).stats()
         found = outcome(step, strict)
         if refused := found is FallbackError:
             assert_stored_alike(ours, model)
             found = outcome(step, ours)
         assert found == outcome(step, model), name
         assert_stored_alike(ours, model)
-        ways.append(way(before, (strict.store.stats(), ours.store.stats())))
+        ways.append(way(before, (store_of(strict).stats(), store_of(ours).stats())))
         assert refused == ("F" in ways[-1]), name
     assert " ".join(ways) == family.ways
 
@@ -92,9 +93,9 @@ def test_consolidated_groups(address: str, zarr_format: Any) -> None:
     assert dict(group["of/groups"].attrs) == {"n": 1}
     assert sorted(name for name, _ in group["of/groups"].arrays()) == ["raw", "zstd"]
     for name, expected in ("raw", "D"), ("zstd", "C"):
-        before = (group.store.stats(),)
+        before = (store_of(group).stats(),)
         np.testing.assert_array_equal(group[f"of/groups/{name}"][:], data)
-        assert way(before, (group.store.stats(),)) == expected
+        assert way(before, (store_of(group).stats(),)) == expected
 
 
 def in_store(array: zarr.Array, store: UcxStore) -> zarr.Array:

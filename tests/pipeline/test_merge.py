@@ -10,7 +10,7 @@ from zarr.codecs import ZstdCodec
 from zarr.storage import MemoryStore
 
 from tests.backdoor import Backdoor
-from tests.pipeline.arrays import DATA, RAW
+from tests.pipeline.arrays import DATA, RAW, store_of
 from tests.pipeline.strategies import contents
 from ucxstore import ChunkSizeError, UcxStore
 from ucxstore.base.native import core
@@ -34,17 +34,17 @@ def written(
     """Write to both, compare, and count: DIRECT, ENCODE, FALLBACK, and the bytes read."""
     ours, model = arrays
     names = ("direct", "encode", "fallback", "bytes_read")
-    before = ours.store.stats()
+    before = store_of(ours).stats()
     getattr(ours, f"set_{way}_selection")(selection, value)
-    after = ours.store.stats()
+    after = store_of(ours).stats()
     getattr(model, f"set_{way}_selection")(selection, value)
     assert contents(ours) == contents(model)
-    assert access_to(ours.store).budget.in_use == 0
+    assert access_to(store_of(ours)).budget.in_use == 0
     assert (
         after["staged_bytes"] - before["staged_bytes"]
         == after["bytes_read"] - (before["bytes_read"])
     )
-    return tuple(after[name] - before[name] for name in names)  # type: ignore[return-value]
+    return tuple(after[name] - before[name] for name in names)
 
 
 # ---- raw chunks: only what is missing is read ----

@@ -20,6 +20,7 @@ from zarr.core.sync import sync
 from zarr.storage import MemoryStore
 
 from tests.drawing import examples
+from tests.pipeline.arrays import store_of
 from tests.pipeline.strategies import (
     DTYPES,
     RUN_COSTS,
@@ -121,7 +122,7 @@ def test_it_does_as_zarr_does(keeper: UcxStore, data: st.DataObject) -> None:
             assert contents(ours) == contents(model)
         everything = read("basic", Ellipsis)
         assert outcome(everything, ours) == outcome(everything, model)
-    note(f"{ours.store.stats()}")
+    note(f"{store_of(ours).stats()}")
 
 
 def outcome_of_creation(store: MemoryStore | UcxStore, options: dict[str, Any]) -> Any:

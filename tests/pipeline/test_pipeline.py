@@ -15,7 +15,7 @@ from zarr.storage import LoggingStore, MemoryStore, WrapperStore
 
 from tests.backdoor import Backdoor
 from tests.pipeline.arrays import NOISE as DATA
-from tests.pipeline.arrays import RAW, counting
+from tests.pipeline.arrays import RAW, counting, store_of
 from tests.pipeline.indexing import indexer_of
 from ucxstore import ChunkSizeError, FallbackError, UcxStore, ZeroCopyCodecPipeline
 from ucxstore.pipeline.access import access_to
@@ -39,11 +39,11 @@ counted = counting("direct", "decode", "fallback", without="encode")
     ],
 )
 def test_boxes_go_direct(array: zarr.Array, selection: Any, chunks: int) -> None:
-    before = array.store.stats()
+    before = store_of(array).stats()
     found = array[selection]
     np.testing.assert_array_equal(found, DATA[selection])
     assert counted(array, before) == (chunks, 0, 0)
-    after = array.store.stats()
+    after = store_of(array).stats()
     assert after["bytes_read"] - before["bytes_read"] == np.asarray(found).nbytes
     assert after["staged_bytes"] == before["staged_bytes"]
 
@@ -66,19 +66,19 @@ def test_what_is_raw_goes_direct(ucx_store: UcxStore, options: dict[str, Any]) -
 
 
 def test_missing_chunks_are_filled(array: zarr.Array) -> None:
-    array.store.delete_sync("a/c/1/2")
-    array.store.delete_sync("a/c/3/0")
+    store_of(array).delete_sync("a/c/1/2")
+    store_of(array).delete_sync("a/c/3/0")
     expected = DATA.copy()
     expected[300:600, 200:300] = expected[900:, :100] = 0
-    before = array.store.stats()
+    before = store_of(array).stats()
     np.testing.assert_array_equal(array[:], expected)
     assert counted(array, before) == (16, 0, 0)
-    read = array.store.stats()["bytes_read"] - before["bytes_read"]
+    read = store_of(array).stats()["bytes_read"] - before["bytes_read"]
     assert read == DATA.nbytes - 4 * (300 * 100 + 100 * 100)
 
 
 def test_missing_chunks_are_told_of(array: zarr.Array) -> None:
-    array.store.delete_sync("a/c/1/2")
+    store_of(array).delete_sync("a/c/1/2")
     strict = array.with_config({"read_missing_chunks": False})
     for selection in np.s_[:], np.s_[::10], np.s_[::2, ::2]:
         with pytest.raises(ChunkNotFoundError, match="c/1/2"):
@@ -97,7 +97,7 @@ def test_both_ways_in_one_read(array: zarr.Array) -> None:
         batch.append((source.store_path / source.metadata.encode_chunk_key(coords), spec, *rest))
     out = cpu.NDBuffer.empty(DATA.shape, "f4")
     pipeline = array.async_array.codec_pipeline
-    before = array.store.stats()
+    before = store_of(array).stats()
     results = sync(pipeline.read(iter(batch), out))
     assert [result["status"] for result in results] == ["present"] * 16
     expected = DATA.copy()
@@ -130,7 +130,7 @@ def _spec_of(array: zarr.Array) -> ArraySpec:
 def test_an_out_of_the_users(
     array: zarr.Array, out: np.ndarray, expected: tuple[int, int, int]
 ) -> None:
-    before = array.store.stats()
+    before = store_of(array).stats()
     array.get_basic_selection(out=cpu.NDBuffer.from_ndarray_like(out))
     np.testing.assert_array_equal(np.asarray(out), DATA)
     assert counted(array, before) == expected
@@ -144,7 +144,7 @@ def test_a_stored_value_of_the_wrong_size(
             backdoor.set(f"{prefix}/a/c/1/2", bytes(size))
             with pytest.raises(ChunkSizeError, match=rf"a/c/1/2.* {size} bytes"):
                 array[selection]
-    assert access_to(array.store).budget.in_use == 0
+    assert access_to(store_of(array)).budget.in_use == 0
     assert issubclass(ChunkSizeError, ValueError)  # which zarr's own pipeline raises
     np.testing.assert_array_equal(array[:300], DATA[:300])
 
@@ -153,10 +153,10 @@ def test_a_stored_value_of_the_wrong_size(
 
 
 def test_whole_chunks_are_written_direct(array: zarr.Array) -> None:
-    before = array.store.stats()
+    before = store_of(array).stats()
     array[:600] = DATA[:600] + 1
     assert counted(array, before) == (8, 0, 0)
-    assert array.store.stats()["bytes_written"] - before["bytes_written"] == DATA[:600].nbytes
+    assert store_of(array).stats()["bytes_written"] - before["bytes_written"] == DATA[:600].nbytes
     np.testing.assert_array_equal(array[:600], DATA[:600] + 1)
     np.testing.assert_array_equal(array[600:], DATA[600:])
 
@@ -174,7 +174,7 @@ def test_a_frame_of_many_is_written_direct(ucx_store: UcxStore) -> None:
 async def test_chunks_of_nothing_but_fill_are_deleted(array: zarr.Array) -> None:
     data = DATA.copy()
     data[300:600, 100:200] = 0
-    before = array.store.stats()
+    before = store_of(array).stats()
     await array.async_array.setitem(np.s_[:900], data[:900])
     assert counted(array, before) == (12, 0, 0)
     assert not await array.store.exists("a/c/1/1")
@@ -215,7 +215,7 @@ def test_strict_stores_never_fall_back(address: str, array: zarr.Array) -> None:
         np.testing.assert_array_equal(strict.oindex[selection], DATA[selection])
     with pytest.raises(FallbackError, match="the array is not a plain numpy array"):
         strict.get_basic_selection(out=cpu.NDBuffer.from_ndarray_like(np.ma.array(DATA)))
-    assert strict.store.stats()["fallback"] == 0
+    assert store_of(strict).stats()["fallback"] == 0
     np.testing.assert_array_equal(array[300:], DATA[300:])
 
 
@@ -242,7 +242,7 @@ def test_it_stands_in_for_another_than_the_default(address: str) -> None:
     zarr.config.set({"codec_pipeline.path": "zarr.core.codec_pipeline.FusedCodecPipeline"})
     store = UcxStore(address, select_pipeline=True)
     array = zarr.create_array(store, **(RAW | {"compressors": "auto"}))
-    assert type(array.async_array.codec_pipeline.fallback) is FusedCodecPipeline
+    assert type(array.async_array.codec_pipeline.fallback) is FusedCodecPipeline  # type: ignore[attr-defined]
     array[:] = DATA
     np.testing.assert_array_equal(array[:], DATA)
     np.testing.assert_array_equal(array[::3, 5], DATA[::3, 5])
@@ -263,7 +263,7 @@ def test_arrays_pickle(array: zarr.Array) -> None:
     other = pickle.loads(pickle.dumps(array))
     assert other == array
     assert type(other.async_array.codec_pipeline) is ZeroCopyCodecPipeline
-    before = other.store.stats()
+    before = store_of(other).stats()
     np.testing.assert_array_equal(other[:], DATA)
     assert counted(other, before) == (16, 0, 0)
 
@@ -271,7 +271,7 @@ def test_arrays_pickle(array: zarr.Array) -> None:
 def test_the_rest_is_the_other_pipelines(array: zarr.Array) -> None:
     pipeline = array.async_array.codec_pipeline
     spec = _spec_of(array)
-    assert list(pipeline) == list(pipeline.fallback)
+    assert list(pipeline) == list(pipeline.fallback)  # type: ignore[attr-defined]
     assert pipeline.evolve_from_array_spec(spec) == pipeline
     assert not pipeline.supports_partial_decode
     assert not pipeline.supports_partial_encode

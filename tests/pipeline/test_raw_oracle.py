@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, event, given, settings
 from zarr.codecs import BytesCodec
 
 from tests.drawing import examples
+from tests.pipeline.arrays import store_of
 from tests.pipeline.strategies import (
     DTYPES,
     RUN_COSTS,
@@ -79,11 +80,11 @@ def test_it_reads_as_zarr_reads(keeper: UcxStore, data: st.DataObject) -> None:
             kind, selection = data.draw(selections(ours.shape), label="selection")
             look = read(kind, selection)
             assert outcome(look, ours) == outcome(look, model)
-        stats = ours.store.stats()
+        stats = store_of(ours).stats()
         assert stats["staged_bytes" if run == 0 else "direct"] == 0 or run == costs.RUN
         event(f"direct: {stats['direct'] > 0}, decoded: {stats['decode'] > 0}")
         assert_reads_into(data, ours, model)
-    stats = ours.store.stats()
+    stats = store_of(ours).stats()
     assert stats["direct"] + stats["decode"] > 0
     assert stats["fallback"] == 0
-    assert access_to(ours.store).budget.in_use == 0
+    assert access_to(store_of(ours)).budget.in_use == 0

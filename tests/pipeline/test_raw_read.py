@@ -12,7 +12,7 @@ import zarr
 from tests.backdoor import Backdoor
 from tests.eventually import eventually
 from tests.pipeline.arrays import NOISE as DATA
-from tests.pipeline.arrays import RAW, counting
+from tests.pipeline.arrays import RAW, counting, store_of
 from tests.pipeline.indexing import read_into
 from ucxstore import ChunkSizeError, UcxStore
 from ucxstore.pipeline.access import access_to
@@ -33,13 +33,13 @@ counted = counting("direct", "decode", "fallback")
 def test_other_selections_go_in_parts(
     array: zarr.Array, way: str, selection: Any, expected: np.ndarray
 ) -> None:
-    before = array.store.stats()
+    before = store_of(array).stats()
     found = getattr(array, f"get_{way}_selection")(selection)
     np.testing.assert_array_equal(found, expected)
     direct, decode, fallback = counted(array, before)
     assert direct > 0
     assert (decode, fallback) == (0, 0)
-    after = array.store.stats()
+    after = store_of(array).stats()
     assert after["bytes_read"] - before["bytes_read"] == expected.nbytes
     assert after["staged_bytes"] == before["staged_bytes"]
 
@@ -55,16 +55,16 @@ def test_other_selections_go_in_parts(
 def test_what_is_in_too_many_pieces_is_fetched_whole(
     array: zarr.Array, way: str, selection: Any, expected: np.ndarray
 ) -> None:
-    before = array.store.stats()
+    before = store_of(array).stats()
     found = getattr(array, f"get_{way}_selection")(selection)
     np.testing.assert_array_equal(found, expected)
     direct, decode, fallback = counted(array, before)
     assert (direct, fallback) == (0, 0)
     assert decode > 0
-    after = array.store.stats()
+    after = store_of(array).stats()
     staged = after["staged_bytes"] - before["staged_bytes"]
     assert staged == after["bytes_read"] - before["bytes_read"] == decode * 300 * 100 * 4
-    assert access_to(array.store).budget.in_use == 0
+    assert access_to(store_of(array)).budget.in_use == 0
 
 
 @pytest.mark.parametrize(("columns", "path"), [([3, 1, 4], 0), (np.arange(200) % 3 > 0, 1)])
@@ -111,21 +111,21 @@ def test_only_what_is_wanted_is_read(ucx_store: UcxStore) -> None:
 def test_parts_of_missing_chunks_are_filled(
     array: zarr.Array, selection: Any, expected: tuple[int, int, int]
 ) -> None:
-    array.store.delete_sync("a/c/1/2")
-    array.store.delete_sync("a/c/3/0")
+    store_of(array).delete_sync("a/c/1/2")
+    store_of(array).delete_sync("a/c/3/0")
     data = DATA.copy()
     data[300:600, 200:300] = data[900:, :100] = 0
-    before = array.store.stats()
+    before = store_of(array).stats()
     np.testing.assert_array_equal(array.oindex[selection], data[selection])
     assert counted(array, before) == expected
     if not expected[1]:
-        read = array.store.stats()["bytes_read"] - before["bytes_read"]
+        read = store_of(array).stats()["bytes_read"] - before["bytes_read"]
         assert read == np.count_nonzero(data[selection]) * 4
 
 
 def test_arrays_that_are_made_in_fortran_order(array: zarr.Array) -> None:
     """Whole chunks are fetched into memory of ours; one row of a chunk is not."""
-    before = array.store.stats()
+    before = store_of(array).stats()
     found = array.with_config({"order": "F"})[299:]
     assert found.flags.f_contiguous
     np.testing.assert_array_equal(found, DATA[299:])
@@ -153,4 +153,4 @@ async def test_nothing_is_left_of_a_read_that_fails(
         await asyncio.to_thread(eventually, lambda: gone() is None, 5)
     finally:
         gc.enable()
-    assert access_to(array.store).budget.in_use == 0
+    assert access_to(store_of(array)).budget.in_use == 0

@@ -163,7 +163,7 @@ def test_chunks_of_another_store_are_left_to_the_other_pipeline() -> None:
 def test_buffers_elsewhere_are_left_to_the_other_pipeline() -> None:
     """Only chunks that would be fetched whole are left: boxes and runs need no buffer."""
     items, shape = basic((slice(None), slice(None)), (4000, 50), (2000, 50))
-    elsewhere = BufferPrototype(buffer=Buffer, nd_buffer=cpu.NDBuffer)
+    elsewhere = BufferPrototype(buffer=Buffer, nd_buffer=cpu.NDBuffer)  # type: ignore[type-abstract]
     items = [(path, replace(spec, prototype=elsewhere), *rest) for path, spec, *rest in items]
     plan = read_plan_of(items, np.zeros(shape, "f4", order="F"))
     assert (grouped(plan), plan.left, plan.reason) == ([], [0, 1], NOT_HOST)

@@ -83,11 +83,11 @@ def carry_out(
             chunk = chunk_of(items[position]).reshape(*batch.chunk_shape, itemsize)
             box = chunk[tuple(slice(a, a + n) for a, n in zip(start, count, strict=True))]
             assert np.all(first + count <= shape)
-            target = (memory.base + int(first @ strides), itemsize, count.tolist(), strides, None)
-            memory.block[places(target)] = box.ravel()
-    batch = plan.runs
+            lies = (memory.base + int(first @ strides), itemsize, count.tolist(), strides, None)
+            memory.block[places(lies)] = box.ravel()
+    runs = plan.runs
     for position, source, target, size, nbytes in zip(
-        batch.positions, batch.sources, batch.targets, batch.sizes, batch.nbytes, strict=True
+        runs.positions, runs.sources, runs.targets, runs.sizes, runs.nbytes, strict=True
     ):
         chunk = chunk_of(items[position])
         assert size == chunk.size
@@ -166,7 +166,7 @@ def test_it_moves_what_numpy_assigns(data: st.DataObject) -> None:
         patch.setattr(costs, "RUN", run)
         plan = read_plan_of(items, ours.array, codecs, indexer.drop_axes)
     assert plan.left == []
-    positions = [p for batch in (*plan.boxes, plan.runs) for p in batch.positions]
+    positions = [p for batch in (*plan.boxes, plan.runs) for p in batch.positions]  # type: ignore[attr-defined]
     positions += grouped(plan)
     assert sorted(positions) == list(range(len(items)))
     if run == 0:

@@ -73,7 +73,7 @@ class Network:
         """Do nothing, as above."""
 
     def begin(self, group: Group, queue: Queue) -> Operation:
-        assert queue.native is self  # type: ignore[comparison-overlap]
+        assert queue.native is self
         operation = Operation(self, group.number)
         self.started.append(operation)
         if self.at_once:

@@ -23,7 +23,7 @@ def spec_of(*shape: int, order: str = "C") -> ArraySpec:
         shape,
         get_data_type_from_native_dtype(np.dtype("f4")),
         0,
-        ArrayConfig.from_dict({"order": order}),
+        ArrayConfig.from_dict({"order": order}),  # type: ignore[typeddict-item]
         default_buffer_prototype(),
     )
 

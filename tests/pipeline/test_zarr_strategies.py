@@ -26,6 +26,7 @@ from zarr.core.sync import sync
 from zarr.storage import MemoryStore, StorePath
 from zarr.testing import strategies as zst
 
+from tests.pipeline.arrays import store_of
 from tests.pipeline.strategies import (
     Step,
     contents,
@@ -249,7 +250,7 @@ def assert_alike(data: st.DataObject, pair: Pair) -> None:
             return  # zarr raised, and goes on writing the chunks that are not to blame
         assert_stored_alike(ours, model)
         assert outcome(EVERYTHING, ours) == outcome(EVERYTHING, model)
-    note(f"{ours.store.stats()}")
+    note(f"{store_of(ours).stats()}")
 
 
 # ---- tests ----

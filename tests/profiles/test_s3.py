@@ -294,7 +294,7 @@ def test_program_that_does_not_run(tmp_path: Path) -> None:
 
 
 def test_no_server_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3_module.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(s3_module.importlib.util, "find_spec", lambda name: None)  # type: ignore[attr-defined]
     with (
         pytest.raises(S3ServerError, match="no S3 server: build one with `make s3`"),
         s3_server(tmp_path, NOWHERE),

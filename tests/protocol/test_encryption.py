@@ -87,7 +87,7 @@ def talk(
 ) -> tuple[Side[SessionKeys | None], Side[SessionKeys | None]]:
     one = Side(client_steps(client, peer=peer, encrypt=encrypt, secret=secret))
     other = Side(server_steps(server))
-    converse(one, other, to_server, to_client)  # type: ignore[arg-type]
+    converse(one, other, to_server, to_client)
     return one, other
 
 
@@ -168,7 +168,7 @@ def test_a_server_that_encrypts_serves_nobody_who_does_not(peer: bool) -> None:
             yield from handshake.attach(CLIENT_ADDRESS)
 
     client, server = Side(steps()), Side(server_steps(core.Agreement))
-    converse(client, server)  # type: ignore[arg-type]
+    converse(client, server)
     assert isinstance(client.error, AuthenticationError)
     assert "encrypts what goes over UCX" in str(client.error)
     assert isinstance(server.error, AuthenticationError)
@@ -182,7 +182,7 @@ def test_no_agreement_where_the_server_does_not_encrypt() -> None:
         return (yield from handshake.agree(core.Agreement()))
 
     client, server = Side(steps()), Side(server_steps(None))
-    converse(client, server)  # type: ignore[arg-type]
+    converse(client, server)
     assert isinstance(client.error, AuthenticationError)
     assert isinstance(server.error, AuthenticationError)
 
@@ -226,7 +226,7 @@ class TestSealedStream:
 def test_a_server_that_does_not_encrypt_speaks_as_before() -> None:
     server = server_side(SECRET)
     one = Side(client_steps(core.Agreement, peer=False, encrypt=None))
-    converse(one, server)  # type: ignore[arg-type]
+    converse(one, server)
     assert one.error is None
     assert one.result is None
     assert [kind_of(frame) for frame in one.sent] == [

@@ -80,14 +80,14 @@ def refusal(client: Client, server: Server) -> str:
 
 def test_both_sides_go_on_with_its_key() -> None:
     client, server = client_side(granted()), Side(told_steps(SECRET))
-    converse(client, server)  # type: ignore[arg-type]
+    converse(client, server)
     assert server.result == (Bounds("run-17/", True), CLIENT_ADDRESS)
     assert client.result == (WELCOME, SERVER_ADDRESS)
 
 
 def test_the_secret_itself_has_no_bounds() -> None:
     client, server = client_side(SECRET), Side(told_steps(SECRET))
-    converse(client, server)  # type: ignore[arg-type]
+    converse(client, server)
     assert server.result == (grants.ALL, CLIENT_ADDRESS)
 
 

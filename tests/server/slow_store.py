@@ -19,7 +19,7 @@ class SlowStore(MemoryStore):
         self.gets: list[str] = []
         self.sets: list[str] = []
 
-    async def get(
+    async def get(  # type: ignore[override]
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
         found = await super().get(key, prototype, byte_range)

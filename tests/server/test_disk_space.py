@@ -21,7 +21,7 @@ def test_a_directory_and_a_cache_directory_have_a_disk(tmp_path: Path) -> None:
         (tmp_path, {}),
         (MemoryStore(), {"cache_dir": cache, "cache_dir_size": 1 << 20}),
     ):
-        with Server(storage, **options) as server:  # type: ignore[arg-type]
+        with Server(storage, **options) as server:
             space = server.disk_space()
             assert space is not None
             assert space.size == expected.total

@@ -61,7 +61,7 @@ class Case:
 
     def store(self, secret: Secret, prefix: str = "", **options: Any) -> UcxStore:
         address = f"{self.server.address}/{prefix}".rstrip("/")
-        return UcxStore(address, secret=secret, local=self.local, **options)  # type: ignore[arg-type]
+        return UcxStore(address, secret=secret, local=self.local, **options)
 
 
 def memory(_: Path) -> str:
@@ -623,7 +623,7 @@ def test_forged_grants(server: Server, local: str) -> None:
     }
     for name, caveats in wider.items():
         forged = Secret(grants.text_of(Credentials(real.key, caveats)))
-        with UcxStore(server.address, secret=forged, local=local) as store:  # type: ignore[arg-type]
+        with UcxStore(server.address, secret=forged, local=local) as store:
             with pytest.raises(
                 AuthenticationError, match="refused this client, which has a grant"
             ) as caught:
@@ -631,7 +631,7 @@ def test_forged_grants(server: Server, local: str) -> None:
             assert "is of another secret, or was changed" in str(caught.value), name
     sessions = server.sessions
     with (
-        UcxStore(server.address, secret=real.key.hex(), local=local) as store,  # type: ignore[arg-type]
+        UcxStore(server.address, secret=real.key.hex(), local=local) as store,
         pytest.raises(AuthenticationError, match="the secret is wrong"),
     ):
         read(store, "run-1/a")

@@ -159,10 +159,10 @@ class TestOffers:
         name, path = (
             Joining(listen_locally(place)) for place in (None, os.fspath(tmp_path / "socket"))
         )
-        assert name.offers_to(here)  # type: ignore[arg-type]
-        assert not name.offers_to(there)  # type: ignore[arg-type]
-        assert path.offers_to(here)  # type: ignore[arg-type]
-        assert path.offers_to(there)  # type: ignore[arg-type]
+        assert name.offers_to(here)
+        assert not name.offers_to(there)
+        assert path.offers_to(here)
+        assert path.offers_to(there)
         name.close()
         path.close()
 

@@ -131,7 +131,7 @@ class TestSessions:
         seen = []
 
         class Watched(core.Server):
-            def open(self, thread: int, fd: int, shares_memory: bool) -> core.ServerPort:
+            def open(self, thread: int, fd: int, shares_memory: bool) -> core.ServerPort:  # type: ignore[override]
                 seen.append(thread)
                 return super().open(thread, fd, shares_memory)
 
@@ -349,7 +349,7 @@ class TestOptions:
 
         def resolve(name: str, *arguments: object, **options: object) -> object:
             here = "127.0.1.1" if name.startswith("node7") else name
-            return look_up(here, *arguments, **options)  # type: ignore[arg-type]
+            return look_up(here, *arguments, **options)
 
         monkeypatch.setattr(socket, "getaddrinfo", resolve)
         caplog.set_level(logging.WARNING, "ucxstore.server")
@@ -579,7 +579,7 @@ class TestSpawn:
         self, location: str, options: dict[str, str], message: str
     ) -> None:
         with pytest.raises(ChildProcessError, match=message) as caught:
-            Server.spawn(location, **options)  # type: ignore[arg-type]
+            Server.spawn(location, **options)
         assert "Traceback" not in str(caught.value)
 
     @pytest.mark.parametrize(
@@ -594,7 +594,7 @@ class TestSpawn:
         self, location: str, options: dict[str, object], message: str
     ) -> None:
         with pytest.raises(ValueError, match=f"^{message}"):
-            Server.spawn(location, **options)  # type: ignore[arg-type]
+            Server.spawn(location, **options)
 
     @pytest.mark.parametrize(
         "storage",

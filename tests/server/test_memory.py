@@ -252,7 +252,7 @@ def test_the_default() -> None:
 )
 def test_what_is_refused(given: dict[str, object], message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=f"^{message}"):
-        Server("memory://", **given)  # type: ignore[arg-type]
+        Server("memory://", **given)
 
 
 def test_only_of_memory(tmp_path: object) -> None:

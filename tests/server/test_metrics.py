@@ -181,7 +181,7 @@ def test_the_disk_of_a_directory_and_of_a_cache(tmp_path: Path) -> None:
     expected = shutil.disk_usage(tmp_path)
     for storage, options in ((tmp_path, {}), (MemoryStore(), cache)):
         with (
-            Server(storage, **options) as server,  # type: ignore[arg-type]
+            Server(storage, **options) as server,
             Metrics(server, "127.0.0.1:0", anywhere=False) as metrics,
         ):
             found = scrape(metrics)

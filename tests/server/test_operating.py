@@ -268,7 +268,7 @@ def test_a_request_that_is_too_long(plane: Any) -> None:
 
 
 def test_bytes_that_are_no_text() -> None:
-    operating: Any = Operating(None, None)  # type: ignore[arg-type]
+    operating: Any = Operating(None, None)
     for request in (b"\xff", b'{"do": "\xff"}', b"\0", b"{" * 5000):
         assert "not a request" in json.loads(operating(request, 1, "peer"))["refused"]
 

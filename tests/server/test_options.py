@@ -57,7 +57,7 @@ def test_a_number_without_a_unit_that_makes_no_sense(given: str) -> None:
 @pytest.mark.parametrize("given", [1.5, True, None, b"4GiB"])
 def test_what_cannot_be_a_size(given: object) -> None:
     with pytest.raises(TypeError, match=r"^cache: "):
-        parse_size("cache", given)  # type: ignore[arg-type]
+        parse_size("cache", given)
 
 
 def of(**options: Any) -> ServerOptions:
@@ -122,7 +122,7 @@ def test_what_is_normal_stays_as_it_is() -> None:
     assert (options.cache, options.freshness, options.cache_dir) == (1_000_000, 2.5, "d")
     assert options.data_ports == (7500, 7599)
     assert replace(options) == options
-    assert replace(options, freshness="forever").freshness == math.inf  # type: ignore[arg-type]
+    assert replace(options, freshness="forever").freshness == math.inf
     assert replace(ServerOptions()) == ServerOptions()
 
 

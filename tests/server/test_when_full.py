@@ -186,7 +186,7 @@ def test_only_what_is_below_the_prefixes_is_lost(plane: str) -> None:
 def test_a_view_keeps_its_value(cache: Server) -> None:
     with UcxStore(cache.address, local="auto") as store:
         write(store, "viewed", content(2 * MIB, "v"))
-        with store.view_sync("viewed", map=True) as view:  # type: ignore[union-attr]
+        with store.view_sync("viewed", map=True) as view:
             fill(store)
             assert view.array.tobytes() == content(2 * MIB, "v")
             assert read(store, "viewed") == content(2 * MIB, "v")

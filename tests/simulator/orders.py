@@ -293,7 +293,7 @@ class State:
         world = self.world
         for server in world.servers:
             world.start(server.number)
-        self._until(lambda: all(one.process.cache.until > 0 for one in world.servers))  # type: ignore[union-attr]
+        self._until(lambda: all(one.process.cache.until > 0 for one in world.servers))
         for key in world.keys:
             world.begin(-1, SET, key, 0)
             self._until(lambda: not world.operations and not self.agenda.pending)

@@ -21,6 +21,7 @@ from zarr.storage import FsspecStore, MemoryStore
 
 from tests.conftest import address_of
 from tests.eventually import eventually, loop_turns
+from tests.pipeline.arrays import store_of
 from tests.stopping import stop
 from tests.values import as_buffer, keys_of
 from ucxstore import (
@@ -75,7 +76,7 @@ def test_it_is_used_again_as_zarrs_own_stores_are(address: str) -> None:
 
     def uses(store: Any) -> list[Callable[[], object]]:
         z = zarr.create_array(store, data=x, chunks=8)
-        get = z.store.get_sync
+        get = store_of(z).get_sync
         return [
             lambda: z[:].tolist(),
             lambda: z.__setitem__(slice(0, 3), 7),

@@ -209,9 +209,9 @@ class TestOptions:
     def test_is_wanted_or_not_or_left_open(self, value: object) -> None:
         assert ClientOptions.of().encrypt is None
         with pytest.raises(ValueError, match=r"^encrypt:"):
-            ClientOptions.of(encrypt=value)  # type: ignore[arg-type]
+            ClientOptions.of(encrypt=value)
         with pytest.raises(TypeError, match=r"^encrypt:"):
-            ServerOptions(encrypt=value, secret=SECRET)  # type: ignore[arg-type]
+            ServerOptions(encrypt=value, secret=SECRET)
 
     def test_needs_a_secret(self) -> None:
         with pytest.raises(ValueError, match=r"^encrypt: it needs a secret"):

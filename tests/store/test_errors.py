@@ -30,7 +30,7 @@ def test_every_exception_is_shown_by_its_promised_path(error_class: type[Excepti
 def test_a_class_of_somebody_elses_keeps_its_own_path_and_options() -> None:
     class Named:
         def __init_subclass__(cls, name: str) -> None:
-            cls.name = name
+            cls.name = name  # type: ignore[attr-defined]
 
     class TheirError(errors.StorageError, Named, name="theirs"):
         name: str

@@ -68,7 +68,7 @@ def test_something_else_than_an_address(address: Any) -> None:
 
 def test_a_store_is_no_address() -> None:
     with pytest.raises(TypeError, match=r"^address: .* is needed, not <UcxStore"):
-        UcxStore(UcxStore("ucx://localhost:1"))  # type: ignore[arg-type]
+        UcxStore(UcxStore("ucx://localhost:1"))
 
 
 # ---- progress ----
@@ -77,7 +77,7 @@ def test_a_store_is_no_address() -> None:
 def test_progress_of_a_store_says_what_is_counted() -> None:
     """Before anything is entered."""
     with pytest.raises(TypeError, match=r"^description: a text .* with ucxstore\.progress\(\):$"):
-        ucxstore.progress(UcxStore("ucx://localhost:1"))  # type: ignore[arg-type]
+        ucxstore.progress(UcxStore("ucx://localhost:1"))
 
 
 # ---- a server's counters ----
@@ -93,7 +93,7 @@ def test_a_servers_counters_are_a_table() -> None:
         assert re.search(r"^bytes_received +5 B$", str(stats), re.MULTILINE)
         assert "bytes_received" in stats._repr_html_()
         with pytest.raises(dataclasses.FrozenInstanceError):
-            stats.sets = 3  # type: ignore[misc]
+            stats.sets = 3
         counted = store.server_stats_sync()
         differ = {name for name in stats if stats[name] != counted[name]}
         assert differ <= {"asked_by", "uptime_s", "clients", "origins"}

@@ -183,7 +183,7 @@ def test_what_zarr_opens_from_a_url_says_host_and_stats(address: str) -> None:
     zarr.create_array(f"{address}/a", data=values, chunks=10, compressors=None)
     z = zarr.open_array(f"{address}/a", mode="r")
     np.testing.assert_array_equal(z[:], values)
-    fs = z.store.fs
+    fs = z.store.fs  # type: ignore[attr-defined]
     servers = address.rpartition("/")[0]
     assert fs.address == servers
     assert repr(fs).startswith(f"<UcxFileSystem {servers!r}, connected over ")
@@ -212,7 +212,7 @@ def test_counters_are_a_frozen_dataclass_and_a_mapping(ucx_store: UcxStore) -> N
         assert type(same) is StoreStats
         assert same.lanes == stats.lanes
     with pytest.raises(dataclasses.FrozenInstanceError):
-        stats.direct = 3  # type: ignore[misc]
+        stats.direct = 3
     changes: list[Callable[[], object]] = [
         lambda: stats.__setitem__("direct", 3),
         lambda: stats.update(direct=3),
@@ -350,7 +350,7 @@ def test_a_store_is_shown_while_another_thread_closes_it() -> None:
 
         @property
         def _made(self) -> Any:
-            found, self._channel_of_before = self._channel_of_before, None
+            found, self._channel_of_before = self._channel_of_before, None  # type: ignore[has-type]
             return found
 
         @_made.setter

@@ -31,15 +31,15 @@ def test_options_hash_and_compare_by_what_they_mean() -> None:
 @pytest.mark.parametrize("value", [0, -1.0, math.nan, math.inf, 10**400, MAX_TIMEOUT * 2])
 def test_a_time_that_cannot_be_waited_is_refused_by_name(name: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"^{name}:"):
-        ClientOptions.of(**{name: value})  # type: ignore[arg-type]
+        ClientOptions.of(**{name: value})
 
 
 @pytest.mark.parametrize("value", [None, "3", True])
 def test_a_timeout_is_a_number(value: object) -> None:
     with pytest.raises(TypeError, match=r"^timeout:"):
-        ClientOptions.of(timeout=value)  # type: ignore[arg-type]
+        ClientOptions.of(timeout=value)
     with pytest.raises(TypeError, match=r"^timeout:"):
-        ClientOptions(timeout=value)  # type: ignore[arg-type]
+        ClientOptions(timeout=value)
 
 
 @pytest.mark.parametrize(
@@ -48,9 +48,9 @@ def test_a_timeout_is_a_number(value: object) -> None:
 )
 def test_a_budget_is_a_number_of_bytes(value: object, error: type[Exception]) -> None:
     with pytest.raises(error, match=r"^buffer_budget:"):
-        ClientOptions.of(buffer_budget=value)  # type: ignore[arg-type]
+        ClientOptions.of(buffer_budget=value)
     with pytest.raises(error, match=r"^buffer_budget:"):
-        ClientOptions(buffer_budget=value)  # type: ignore[arg-type]
+        ClientOptions(buffer_budget=value)
 
 
 def test_bytes_are_given_in_units_too() -> None:
@@ -65,7 +65,7 @@ def test_integrity_is_wanted_or_not_or_left_open(value: object) -> None:
     assert ClientOptions.of().integrity is None
     assert ClientOptions.of(integrity=True) != ClientOptions.of(integrity=False)
     with pytest.raises(ValueError, match=r"^integrity:"):
-        ClientOptions.of(integrity=value)  # type: ignore[arg-type]
+        ClientOptions.of(integrity=value)
 
 
 def test_progress() -> None:

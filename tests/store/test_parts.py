@@ -214,6 +214,7 @@ def test_what_no_request_takes(
 def test_as_many_of_each(client: MemoryBackdoor, key: str) -> None:
     part: Part = 0, 1, [], [], None
     out = np.zeros(1, "u1")
+    bad: dict[str, Any]
     for bad in ({"wanted": []}, {"filled": []}, {"sizes": [1, 1]}, {"versions": [1, 1]}):
         with pytest.raises(ValueError, match="one"):
             read(client, [key], **{"wanted": [part], "filled": [part], "out": out} | bad)

@@ -66,7 +66,7 @@ def test_one_that_is_empty_or_a_document_is_refused(text: str | bytes) -> None:
 def test_what_is_no_text_is_refused(number: object) -> None:
     """``bytes(5)`` would be five zeros, which anybody can guess."""
     with pytest.raises(TypeError, match="secret: text or bytes are needed, not"):
-        Secret.of(number)  # type: ignore[arg-type]
+        Secret.of(number)
 
 
 def test_places_without_one_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ async def test_many_at_once(ucx_store: UcxStore) -> None:
     requests.insert(7, ("missing", bytearray(4), None))
     requests.append(("c/9", tail := bytearray(5), SuffixByteRequest(5)))
     expected = [len(value) for value in values.values()]
-    expected.insert(7, None)  # type: ignore[arg-type]
+    expected.insert(7, None)
     expected.append(5)
     assert await ucx_store.get_many_into(iter(requests)) == expected
     assert ucx_store.get_many_into_sync(iter(requests)) == expected
@@ -233,9 +233,9 @@ async def test_only_buffers_are_set(ucx_store: UcxStore) -> None:
         r"UcxStore.set\(\): `value` must be a Buffer instance. Got an instance of <class 'bytes'>"
     )
     with pytest.raises(TypeError, match=message):
-        await ucx_store.set("key", b"bytes")  # type: ignore[arg-type]
+        await ucx_store.set("key", b"bytes")
     with pytest.raises(TypeError, match=message):
-        ucx_store.set_sync("key", b"bytes")  # type: ignore[arg-type]
+        ucx_store.set_sync("key", b"bytes")
 
 
 def test_one_of_many_wins(address: str) -> None:

@@ -189,7 +189,7 @@ def test_a_pickle_is_without_the_secret(
     z = zarr.create_array(url, data=values(), storage_options={"secret": SECRET})
     pickled = pickle.dumps(z)
     assert SECRET.encode() not in pickled
-    assert SECRET not in repr(z.store.fs.storage_options)
+    assert SECRET not in repr(z.store.fs.storage_options)  # type: ignore[attr-defined]
     monkeypatch.setenv("UCXSTORE_SECRET", SECRET)
     np.testing.assert_array_equal(pickle.loads(pickled)[:], values())
 

@@ -74,7 +74,8 @@ class MemoryStore(UcxStore):
         self, store_dict: MutableMapping[str, Buffer] | None = None, *, read_only: bool = False
     ) -> None:
         if isinstance(store_dict, Values):
-            address, given = store_dict.store.address, {}
+            given: Any = {}
+            address = store_dict.store.address
         elif store_dict is None:
             address, given = _new_address(), {}
         elif id(store_dict) in served_dicts:  # the same dictionary is the same store
@@ -187,5 +188,5 @@ def pytest_unconfigure() -> None:
 def _counted_here() -> Counter[str]:
     total = Counter(stores=len(counters))
     for one in counters:
-        total.update({way: one.snapshot([])[way] for way in CHUNKS})  # type: ignore[literal-required]
+        total.update({way: one.snapshot([])[way] for way in CHUNKS})
     return total

@@ -29,6 +29,7 @@ from zarr.core.sync import sync
 from zarr.storage import MemoryStore
 
 from tests.drawing import examples
+from tests.pipeline.arrays import store_of
 from tests.pipeline.strategies import (
     DTYPES,
     contents,
@@ -178,10 +179,10 @@ def test_it_reads_as_zarr_reads(
             kind, selection = data.draw(selections(ours.shape), label="selection")
             look = read(kind, selection)
             assert outcome(look, ours) == outcome(look, model)
-    stats = ours.store.stats()
+    stats = store_of(ours).stats()
     assert stats["fallback"] == 0
     assert stats["direct"] + stats["decode"] > 0
-    assert access_to(ours.store).budget.in_use == 0
+    assert access_to(store_of(ours)).budget.in_use == 0
     note(f"{stats}")
     event(f"direct: {stats['direct'] > 0}, decoded: {stats['decode'] > 0}")
     event(f"in place: {stats['decode_in_place'] > 0}")
@@ -209,7 +210,7 @@ def test_it_writes_as_zarr_writes(
     with pytest.MonkeyPatch.context() as patch:
         if data.draw(st.booleans(), label="short rows too"):
             patch.setattr(costs, "SHORT_RUN_BYTES", 0)
-        size = data.draw(st.sampled_from([1, 500, shard_write_plan.GROUP_BYTES]), label="group")
+        size = data.draw(st.sampled_from([1, 500, shard_write_plan.GROUP_BYTES]), label="group")  # type: ignore[attr-defined]
         patch.setattr(shard_write_plan, "GROUP_BYTES", size)
         patch.setattr(shard_writes, "GROUP_BYTES", size)
         for _ in range(data.draw(st.integers(1, 4), label="how many steps")):
@@ -222,8 +223,8 @@ def test_it_writes_as_zarr_writes(
             if data.draw(st.booleans(), label="read, so that indexes are known"):
                 look = read(*data.draw(selections(ours.shape), label="selection"))
                 assert outcome(look, ours) == outcome(look, model)
-    stats = ours.store.stats()
+    stats = store_of(ours).stats()
     assert stats["fallback"] == 0
-    assert access_to(ours.store).budget.in_use == 0
+    assert access_to(store_of(ours)).budget.in_use == 0
     note(f"{stats}")
     event(f"direct: {stats['direct'] > 0}, encoded: {stats['encode'] > 0}")

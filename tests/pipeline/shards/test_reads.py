@@ -26,7 +26,7 @@ from zarr.storage import MemoryStore
 
 from tests.backdoor import Backdoor
 from tests.eventually import eventually
-from tests.pipeline.arrays import INDEX, INNER, SHARDED, counting
+from tests.pipeline.arrays import INDEX, INNER, SHARDED, counting, store_of
 from tests.pipeline.arrays import SHARD_DATA as DATA
 from tests.pipeline.indexing import read_into
 from ucxstore import ChunkSizeError, FallbackError, ShardError, UcxStore
@@ -57,7 +57,7 @@ def opened(store: UcxStore, **options: Any) -> zarr.Array:
 
 
 def bytes_read(array: zarr.Array, before: dict[str, Any]) -> int:
-    return array.store.stats()["bytes_read"] - before["bytes_read"]
+    return store_of(array).stats()["bytes_read"] - before["bytes_read"]
 
 
 # ---- the ways ----
@@ -162,7 +162,7 @@ def test_a_single_inner_chunk_is_read_after_its_index_and_then_alone(ucx_store: 
         (np.s_[99:101, 60:80], 2 * 20 * 4),
         (np.s_[500:600, 50:100], INDEX + INNER),
     ):
-        before = array.store.stats()
+        before = store_of(array).stats()
         np.testing.assert_array_equal(array[selection], DATA[selection])
         assert bytes_read(array, before) == expected
     # Another store knows nothing of it; a copy by `with_read_only` does.
@@ -181,7 +181,8 @@ def test_all_indexes_come_in_one_request(
     ucx_store: UcxStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     array = made(ucx_store, **ENCODED)
-    get, calls = fetch.get, []
+    calls: list[Any] = []
+    get = fetch.get  # type: ignore[attr-defined]
 
     def counting(keys: Any, ranges: Any) -> Any:
         calls.append(len(keys))
@@ -264,7 +265,7 @@ def test_boxes_of_one_inner_chunk_that_come_again(
     array[elsewhere]  # its index
     planned.clear()
     for selection in (wanted, elsewhere) * 2:
-        before = array.store.stats()
+        before = store_of(array).stats()
         np.testing.assert_array_equal(array[selection], DATA[selection])
         assert counted(array, before) == (1, 0, 0)
         assert bytes_read(array, before) == DATA[selection].nbytes
@@ -286,7 +287,7 @@ def test_boxes_of_one_inner_chunk_that_come_again(
 
 def test_few_selections_are_kept(ucx_store: UcxStore) -> None:
     array = made(ucx_store)
-    known = array.async_array.codec_pipeline._chunks._known_selections
+    known = array.async_array.codec_pipeline._chunks._known_selections  # type: ignore[attr-defined]
     array[:500, :200]
     assert len(known) == 1
     for number in range(300):
@@ -294,7 +295,7 @@ def test_few_selections_are_kept(ucx_store: UcxStore) -> None:
     assert 1 < len(known) <= 256
     wide = made(ucx_store, name="b", shards=(1000, 400), chunks=(50, 20))
     wide[:]
-    assert len(wide.async_array.codec_pipeline._chunks._known_selections) == 0
+    assert len(wide.async_array.codec_pipeline._chunks._known_selections) == 0  # type: ignore[attr-defined]
 
 
 @pytest.mark.filterwarnings("ignore:Combining a .sharding_indexed. codec")
@@ -363,7 +364,7 @@ def test_missing_inner_chunks_are_filled_and_not_told_of(
     for selection in np.s_[:], np.s_[150:160, 60:70], np.s_[500:600, 200:], np.s_[::9, 40:60]:
         np.testing.assert_array_equal(array[selection], expected[selection])
     np.testing.assert_array_equal(array.oindex[[150, 1], :], expected[[150, 1]])
-    assert array.store.stats()["fallback"] == 0
+    assert store_of(array).stats()["fallback"] == 0
 
 
 # ---- shards that change ----
@@ -376,7 +377,7 @@ def replaced(store: UcxStore, array: zarr.Array) -> Callable[[], None]:
     values = []
     for times in range(1, 5):
         model[:] = DATA + times
-        values.append(model.store.get_sync("a/c/0/0"))
+        values.append(model.store.get_sync("a/c/0/0"))  # type: ignore[attr-defined]
     following = itertools.cycle(values)
     return lambda: other.set_sync("a/c/0/0", next(following))
 
@@ -584,7 +585,7 @@ def test_the_budget_holds(
     made(ucx_store, compressors=BloscCodec(cname="lz4", clevel=0))
     monkeypatch.setattr(read_plan, "GROUP_BYTES", 1)
     array = opened(ucx_store, buffer_budget=budget)
-    budget_of = access_to(array.store).budget
+    budget_of = access_to(store_of(array)).budget
     peaks: list[int] = []
     decode = Decoding._decode
 
@@ -637,13 +638,13 @@ async def test_a_cancelled_read_leaves_nobody_behind(
     array = await asyncio.to_thread(made, ucx_store, **options)
     monkeypatch.setattr(read_plan, "GROUP_BYTES", 1)
     tasks: list[asyncio.Task[None]] = []
-    start = shards_module.Gathering.groups
+    start = shards_module.Gathering.groups  # type: ignore[attr-defined]
 
     def cancelling(self: Any) -> Any:
         tasks[0].cancel()
         return start(self)
 
-    monkeypatch.setattr(shards_module.Gathering, "groups", cancelling)
+    monkeypatch.setattr(shards_module.Gathering, "groups", cancelling)  # type: ignore[attr-defined]
     monkeypatch.setattr(Flight, "start", cancel_after(Flight.start, tasks))
     out = np.zeros(DATA.shape, "f4")
     tasks.append(asyncio.create_task(read_into(array, out)))

@@ -15,7 +15,7 @@ from zarr.storage import MemoryStore
 
 from tests.backdoor import Backdoor
 from tests.eventually import eventually, loop_turns
-from tests.pipeline.arrays import INDEX, INNER, SHARDED
+from tests.pipeline.arrays import INDEX, INNER, SHARDED, store_of
 from tests.pipeline.arrays import SHARD_DATA as DATA
 from tests.pipeline.indexing import write_all
 from tests.pipeline.strategies import contents
@@ -42,10 +42,10 @@ def created(store: UcxStore, **options: Any) -> tuple[zarr.Array, zarr.Array]:
 
 def write(selection: Any, value: Any, *arrays: zarr.Array) -> dict[str, int]:
     """Write to arrays; return what the store of the first has counted meanwhile."""
-    before = arrays[0].store.stats()
+    before = store_of(arrays[0]).stats()
     for array in arrays:
         array[selection] = value
-    after = arrays[0].store.stats()
+    after = store_of(arrays[0]).stats()
     return {
         name: after[name] - before[name]
         for name in ("direct", "encode", "decode", "fallback", "bytes_read", "bytes_written")
@@ -179,7 +179,7 @@ def test_selections_by_arrays(ucx_store: UcxStore) -> None:
             array.vindex[[1, 600, 2], [3, 300, 4]] = np.float32([1, 2, 3])
             array.set_mask_selection(DATA > 1.9, 0)
         assert contents(ours) == contents(model)
-        assert ours.store.stats()["fallback"] == 0
+        assert store_of(ours).stats()["fallback"] == 0
 
 
 def test_what_falls_back(ucx_store: UcxStore) -> None:
@@ -281,7 +281,7 @@ def test_the_budget_holds(
 
 def between(monkeypatch: pytest.MonkeyPatch, act: Callable[[int], object]) -> None:
     """Run a function after an index is read, and before the inner chunks are."""
-    find = shard_writes.fetch_indexes
+    find = shard_writes.fetch_indexes  # type: ignore[attr-defined]
     times = 0
 
     async def gated(*asked: Any) -> Any:
@@ -301,7 +301,7 @@ def test_a_shard_that_is_replaced_in_the_middle(
     ours, model = created(ucx_store, **options)
     write(np.s_[:], DATA, ours, model)
     model[:] = 2 * DATA
-    value = model.store.get_sync("a/c/0/0")
+    value = model.store.get_sync("a/c/0/0")  # type: ignore[attr-defined]
     other = UcxStore(ucx_store.address)
 
     def act(times: int) -> None:
@@ -321,7 +321,7 @@ def test_a_shard_that_never_stays_the_same(
 ) -> None:
     ours, model = created(ucx_store)
     write(np.s_[:], DATA, ours, model)
-    value = model.store.get_sync("a/c/0/0")
+    value = model.store.get_sync("a/c/0/0")  # type: ignore[attr-defined]
     other = UcxStore(ucx_store.address)
     between(monkeypatch, lambda _: other.set_sync("a/c/0/0", value))
     with pytest.raises(ShardError, match=r"a/c/0/0 was replaced each of 10 times"):

@@ -1,3 +1,3 @@
-from tests.server.sources.conftest import bucket, objects
+from tests.server.sources.conftest import bucket
 
-__all__ = ["bucket", "objects"]
+__all__ = ["bucket"]

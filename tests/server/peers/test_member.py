@@ -70,7 +70,7 @@ class Run:
     """
 
     def __init__(self, server: str = "a", **options: object) -> None:
-        self.member = PeerMachine(State(server, **options))  # type: ignore[arg-type]
+        self.member = PeerMachine(State(server, **options))
         self.now = 100.0
         self.until = 0.0
         self.asked = Names()

@@ -75,7 +75,7 @@ class S3Objects(Objects):
             secret_access_key="b",
             virtual_hosted_style_request=False,
             client_options={"allow_http": True},
-            retry_config={"max_retries": 2, "retry_timeout": timedelta(seconds=5), **retries},  # type: ignore[typeddict-item]
+            retry_config={"max_retries": 2, "retry_timeout": timedelta(seconds=5), **retries},
         )
 
     def hold(self, method: str, key: str) -> Rule:

@@ -11,9 +11,9 @@ from obstore.store import from_url
 from zarr.core.buffer import cpu
 
 from tests.server.sources.azurite import PROGRAM, AzureServer, azure_server
-from tests.server.sources.test_blocks import BLOCK, get_part, some_bytes
+from tests.server.sources.test_blocks import BLOCK, get_part
 from tests.server.sources.test_cache import get, put
-from tests.values import keys_of
+from tests.values import keys_of, noise
 from ucxstore import UcxStore
 from ucxstore.base.errors import StorageError
 from ucxstore.server import Server
@@ -64,7 +64,7 @@ def test_keys(azure: AzureServer) -> None:
 def test_what_others_replace_is_read_anew(azure: AzureServer) -> None:
     location = f"az://{azure.container}/replaced"
     objects = from_url(location, config=azure.options(), client_options={"allow_http": True})
-    old, new = some_bytes(20 * BLOCK, 1), some_bytes(20 * BLOCK, 2)
+    old, new = noise(20 * BLOCK, 1), noise(20 * BLOCK, 2)
     with (
         Server(
             location, storage_options=azure.options(), freshness="always", block_size=BLOCK

@@ -15,8 +15,9 @@ from obstore.store import MemoryStore
 
 from tests.eventually import eventually
 from tests.server.sources.http_objects import HttpObjects
-from tests.server.sources.test_blocks import BLOCK, get_part, some_bytes
+from tests.server.sources.test_blocks import BLOCK, get_part
 from tests.server.sources.test_cache import fill, get, put
+from tests.values import noise
 from ucxstore import UcxStore
 from ucxstore.server import Server
 
@@ -68,7 +69,7 @@ def chunks_fetched(objects: HttpObjects) -> int:
 
 
 def test_blocks_are_kept_too(objects: HttpObjects, folder: Path) -> None:
-    value = some_bytes(20 * BLOCK)
+    value = noise(20 * BLOCK)
     objects.objects["k"] = value
     with serve(objects, folder, block_size=BLOCK) as server, UcxStore(server.address) as store:
         for block in (5, 4):
@@ -83,7 +84,7 @@ def test_blocks_are_kept_too(objects: HttpObjects, folder: Path) -> None:
         asked = len(objects.ranges)
         assert get_part(store, "k", part.start, part.stop) == value[part]
         assert len(objects.ranges) == asked
-        new = some_bytes(20 * BLOCK, 1)
+        new = noise(20 * BLOCK, 1)
         objects.objects["k"] = new
         # Without a cache in memory, what the object is now is asked for each time.
         assert get_part(store, "k", part.start, part.stop) == new[part]

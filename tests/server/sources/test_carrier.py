@@ -106,7 +106,7 @@ class Members:
     def change(
         self, names: Names, value: object, reply: Callable[[Outcome, bool], None]
     ) -> ClientChange:
-        self.one = ClientChange(self, 1, reply)  # type: ignore[arg-type]
+        self.one = ClientChange(self, 1, reply)
         self.one.come()
         return self.one
 

@@ -131,12 +131,12 @@ def test_no_failure_becomes_fill_values(objects: HttpObjects) -> None:
 )
 def test_a_bad_option_is_named(location: str, options: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{message}"):
-        Server(location, **options)  # type: ignore[arg-type]
+        Server(location, **options)
 
 
 def test_what_is_no_store_is_refused() -> None:
     with pytest.raises(TypeError, match=r"^storage: "):
-        Server(object())  # type: ignore[arg-type]
+        Server(object())
 
 
 def test_a_password_in_a_url_is_not_shown() -> None:

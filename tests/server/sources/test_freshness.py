@@ -5,8 +5,9 @@ from zarr.storage import MemoryStore
 
 from tests.eventually import eventually
 from tests.server.sources.http_objects import HttpObjects
-from tests.server.sources.test_blocks import BLOCK, get_part, some_bytes
+from tests.server.sources.test_blocks import BLOCK, get_part
 from tests.server.sources.test_cache import get
+from tests.values import noise
 from ucxstore import UcxStore
 from ucxstore.server import Server
 
@@ -45,7 +46,7 @@ def test_for_a_time(objects: HttpObjects) -> None:
 
 
 def test_blocks_are_kept_if_the_object_is_the_same(objects: HttpObjects) -> None:
-    old, new = some_bytes(20 * BLOCK, 1), some_bytes(20 * BLOCK, 2)
+    old, new = noise(20 * BLOCK, 1), noise(20 * BLOCK, 2)
     objects.objects["k"] = old
     with (
         Server(objects.store(), block_size=BLOCK, freshness="always") as server,

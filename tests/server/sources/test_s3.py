@@ -138,5 +138,5 @@ async def test_a_write_that_lands_late_fails(s3: S3Server) -> None:
         version = {"e_tag": (await obstore.head_async(store, key))["e_tag"]} if text > b"1" else {}
         await source.put(key, np.frombuffer(text, "u1"), if_absent=False)
         with pytest.raises((AlreadyExistsError, PreconditionError)):
-            await obstore.put_async(store, key, b"late", mode=version or "create")  # type: ignore[arg-type]
+            await obstore.put_async(store, key, b"late", mode=version or "create")
         assert bytes((await obstore.get_async(store, key)).bytes()) == text

@@ -50,10 +50,10 @@ def test_they_stand_in_for_each_other_unless_told_otherwise(
         Server(objects.url, shared=shared),
         Server.spawn(objects.url, shared=shared),
     ]
-    with servers[0], servers[1], UcxStore(address_of(servers)) as store:
+    with servers[0], servers[1], UcxStore(address_of(servers)) as store:  # type: ignore[attr-defined]
         if shared is None:
             read_all(store)
-            servers[1].close()
+            servers[1].close()  # type: ignore[attr-defined]
             read_all(store)
         else:
             with pytest.raises(ClusterError, match="have the same storage"):

@@ -40,7 +40,7 @@ class Source:
 
 @pytest.fixture
 def tier(folder: Path) -> Iterator[TieredSource]:
-    source = TieredSource(Source(), CacheDirectory(folder, 1 << 20), None, 2.0)  # type: ignore[arg-type]
+    source = TieredSource(Source(), CacheDirectory(folder, 1 << 20), None, 2.0)
     yield source
     source.close()
 
@@ -230,7 +230,7 @@ async def test_a_look_at_an_object_finds_all_of_a_small_one(folder: Path, believ
             assert (bytes(found.buffer), found.size) == (b"l" * 64, 100)
             whole = await get_and_keep(tier, "large", None)
             assert bytes(whole.buffer) == b"l" * 100
-        part = await get_and_keep(tier, "large", Part(0, 64, found.etag))
+        part = await get_and_keep(tier, "large", Part(0, 64, found.etag))  # type: ignore[assignment]
         assert bytes(part.buffer) == b"l" * 64
         # An object that has changed is fetched.
         await obstore.put_async(objects, "large", b"m" * 10)

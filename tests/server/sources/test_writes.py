@@ -7,8 +7,8 @@ from obstore.store import MemoryStore
 
 from tests.eventually import eventually
 from tests.server.sources.http_objects import HttpObjects
-from tests.server.sources.test_blocks import some_bytes
 from tests.server.sources.test_cache import put
+from tests.values import noise
 from ucxstore import UcxStore
 from ucxstore.server import Server
 
@@ -18,7 +18,7 @@ SIZE = 160_000
 
 @pytest.mark.parametrize("ucx", [{}, {"TLS": "tcp"}])
 def test_what_is_on_its_way_is_bounded(objects: HttpObjects, ucx: dict[str, str]) -> None:
-    values = {str(number): some_bytes(SIZE, number) for number in range(24)}
+    values = {str(number): noise(SIZE, number) for number in range(24)}
     objects.gate.clear()
     with (
         Server(objects.store(), cache=0, ucx=ucx, write_budget=BUDGET) as server,

@@ -50,7 +50,7 @@ class Passing(MemoryStore):
         super().__init__()
         self.made: list[weakref.ref[Array]] = []
 
-    async def get(
+    async def get(  # type: ignore[override]
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
         array = np.full(100_000, 7, "u1").view(Array)

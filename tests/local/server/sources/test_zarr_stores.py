@@ -10,7 +10,7 @@ from ucxstore import UcxStore
 from ucxstore.server import Server
 
 
-def test_values_are_sent_as_they_are_and_released() -> None:
+def test_values_are_sent_as_they_are_and_released() -> None:  # type: ignore[no-redef]
     """Instead, they are released as soon as they lie where clients see them."""
     behind = Passing()
 
