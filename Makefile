@@ -165,7 +165,8 @@ test-zarr-next: $(BUILT) ## Run tests with the newest zarr (make test-zarr-next 
 
 test-zarr-next-ours:
 	$(BIN)/python -c 'import zarr; print("zarr", zarr.__version__, zarr.__file__)'
-	$(BIN)/python -m pytest $(PARALLEL) -m 'not full' tests/store tests/pipeline $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -m 'not full' tests/obspec tests/stores \
+	    tests/pipeline $(PYTEST_ARGS)
 
 test-zarr-next-zarrs:
 	version=$$($(BIN)/python -c 'import zarr; print(zarr.__version__)'); \

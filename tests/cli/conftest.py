@@ -9,7 +9,7 @@ from tests.cli.trees import Named
 
 @pytest.fixture
 def storage() -> str:
-    return "memory"  # what storages have in common, tests/store proves
+    return "memory"  # what storages have in common, tests/stores proves
 
 
 @pytest.fixture(scope="session")

@@ -3,4 +3,4 @@ import pytest
 
 @pytest.fixture
 def storage() -> str:
-    return "memory"  # what storages have in common, tests/store proves
+    return "memory"  # what storages have in common, tests/stores proves

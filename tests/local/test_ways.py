@@ -21,12 +21,12 @@ from zarr.core.sync import sync
 from tests.adversity.fake_servers import FakeServer, relays_to
 from tests.adversity.scripts import Script
 from tests.backdoor import acceptor_of
+from tests.base.test_logs import Recorder
+from tests.base.test_logs import recorder as recorder
 from tests.conftest import address_of
 from tests.eventually import eventually
 from tests.hosts.conftest import hosts as hosts
 from tests.hosts.network import Host
-from tests.test_logs import Recorder
-from tests.test_logs import recorder as recorder
 from tests.values import as_buffer
 from ucxstore import AuthenticationError, ConnectError, UcxStore
 from ucxstore.client.connect import Greeting

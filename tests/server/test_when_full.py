@@ -21,7 +21,7 @@ from zarr.core.sync import sync
 
 from tests.cli.command import run
 from tests.eventually import eventually
-from tests.server.test_metrics import scrape, value
+from tests.server.process.test_metrics import scrape, value
 from tests.values import as_buffer, read, write
 from ucxstore import EvictedError, StorageError, UcxStore
 from ucxstore.cli.serve import banner

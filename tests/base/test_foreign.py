@@ -17,7 +17,7 @@ from ucxstore.cluster.record import Record
 from ucxstore.protocol.frames import MAX_RECORD_BYTES
 from ucxstore.server.peers.presence import Presence
 
-PACKAGE = Path(__file__).parents[1] / "ucxstore"
+PACKAGE = Path(__file__).parents[2] / "ucxstore"
 
 # What Python's reader takes, or fails at by errors of its own.
 HOSTILE = [

@@ -199,7 +199,7 @@ def test_nobody_who_may_not_write_makes_a_directory() -> None:
 
 
 def test_nobody_serves_memory_that_stays_empty() -> None:
-    """tests/store/test_scratch.py has the server that offers scratch space in it."""
+    """tests/stores/test_scratch.py has the server that offers scratch space in it."""
     with pytest.raises(ValueError, match=r"^read_only: the memory of a new server is empty"):
         Server("memory://", read_only=True)
     done = run_process("serve", "memory://", "--read-only")

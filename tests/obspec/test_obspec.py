@@ -44,7 +44,7 @@ PROTOCOLS = [
 
 @pytest.fixture
 def storage() -> str:
-    return "memory"  # what storages have in common, the other tests of this folder prove
+    return "memory"  # what storages have in common, tests/stores proves
 
 
 @pytest.fixture

@@ -1,4 +1,0 @@
-"""The tests of tests/store/test_scratch.py, over the local plane."""
-
-from tests.local.servers import local_servers as local_servers
-from tests.store.test_scratch import *  # noqa: F403

@@ -1,0 +1,3 @@
+"""The tests of tests/stores/test_contract.py, over the local plane."""
+
+from tests.stores.test_contract import *  # noqa: F403
