@@ -281,6 +281,7 @@ lint-python: $(BUILT)
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
+	$(BIN)/vulture
 
 lint-native: $(DEPENDENCIES)
 	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES) $(CXX_TESTS)

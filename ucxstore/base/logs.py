@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 type Format = Literal["text", "json"]
-FORMATS: tuple[Format, ...] = ("text", "json")
 
 root = logging.getLogger("ucxstore")
 client = root.getChild("client")
@@ -263,12 +262,6 @@ class Refusals:
                     "address" if count == 1 else "addresses",
                     extra={"event": "held_back", "count": one.held_back, "detail": kind},
                 )
-
-    @property
-    def holds_back(self) -> bool:
-        """Whether there is something to tell, now or later."""
-        with self._lock:
-            return any(one.held_back for one in self._kinds.values())
 
 
 @dataclass(slots=True)
