@@ -138,7 +138,7 @@ def option(
         By default a flag if `default` is one, a choice if there are `choices`, and text otherwise.
     check : callable, optional
         Checks and normalises a value, given the option's name and the value. It must accept its own
-        result. By default that of the form.
+        result. By default the check of the form.
     default_text : str, optional
         The default in words.
     **described

@@ -1,4 +1,4 @@
-"""`SourceNotes`: of which names requests may still be carried out, if this server is lost."""
+"""`SourceNotes`: the names of requests that the source may still carry out, if this server is lost."""
 
 from math import inf
 
@@ -15,7 +15,7 @@ _MOST_OLD_NOTES = 100
 
 
 class SourceNotes:
-    """The note in the source: of which names requests may still be carried out after a loss."""
+    """The note in the source: the names of requests that it may still carry out after a loss."""
 
     def __init__(self, state: State) -> None:
         self.state = state
