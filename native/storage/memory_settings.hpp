@@ -16,7 +16,7 @@ struct MemorySettings {
     // Whether other processes may be let see the values, and how many bytes they may hold.
     bool visible = false;
     std::uint64_t mapped_limit = std::numeric_limits<std::uint64_t>::max();
-    // With this, `limit` is that of the memory itself: see Quota::of_memory().
+    // With this, `limit` bounds the memory itself: see Quota::of_memory().
     std::optional<std::string> hint;
     // What becomes of values that have no room: see Evicting and Spilling. Only one of them is set.
     std::optional<std::vector<std::string>> evict;

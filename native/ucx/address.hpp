@@ -33,7 +33,7 @@ struct WorkerAddress {
     std::vector<Host> hosts() const;
 };
 
-// WorkerAddress::ends() of this address; none where it cannot be read, as that of a later UCX.
+// WorkerAddress::ends() of this address; none where it cannot be read, such as one of a later UCX.
 std::vector<End> tcp_ends(std::string_view packed);
 
 // The checksum that stands for the name of a transport.

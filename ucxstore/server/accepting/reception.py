@@ -33,7 +33,7 @@ from ucxstore.protocol.session_keys import KeyAgreement, SessionKeys
 from ucxstore.protocol.sockets import tune
 from ucxstore.server.accepting.guests import Guest
 from ucxstore.server.accepting.joining import Client, Joining, Offer, let_pass_descriptors
-from ucxstore.server.accepting.refusals import Refusals, refuse, send_now
+from ucxstore.server.accepting.refusals import HandshakeRefusals, refuse, send_now
 from ucxstore.server.accepting.sessions import NewSessions
 from ucxstore.server.accepting.set_record import SetRecord
 from ucxstore.server.accepting.shortage import RESERVED_FILES, RESERVED_FROM_LOCAL
@@ -81,7 +81,7 @@ class Reception:
 
     Attributes
     ----------
-    refusals : Refusals
+    refusals : HandshakeRefusals
     stopping : bool
         Set before the handshakes under way are cancelled because the server ends.
     on_peer : callable or None
@@ -100,7 +100,7 @@ class Reception:
         self.sessions = sessions
         self.joining = joining
         self.terms = terms
-        self.refusals = Refusals(sessions.native)
+        self.refusals = HandshakeRefusals(sessions.native)
         self.stopping = False
         self.on_peer: Callable[[socket.socket, SessionKeys | None], None] | None = None
         self._secret = secret
@@ -241,7 +241,7 @@ class Reception:
             _deny(guest, str(error))
 
     def _rights(self, guest: Guest, bounds: Bounds) -> Bounds:
-        """Return what a client may do: who has the server's secret, and no grant, may operate it.
+        """Return the rights of a client: the server's secret itself, no grant, lets it operate.
 
         Without a secret, the server's own user may, and nobody else whom an open server lets in.
         """

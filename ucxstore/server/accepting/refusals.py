@@ -9,7 +9,7 @@ from ucxstore.protocol.frames import RejectCode, encode_reject
 from ucxstore.server.accepting.guests import Guest
 
 
-class Refusals:
+class HandshakeRefusals:
     """The handshakes of a server that have failed.
 
     Parameters

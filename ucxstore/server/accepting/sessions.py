@@ -76,7 +76,7 @@ class NewSessions:
             while True:
                 shortage = shortage_of_files(files)
                 try:
-                    # Lets others end for it; if descriptors are short, those of other origins.
+                    # Lets others end for it; if descriptors are short, only other origins'.
                     if self.native.make_room(origin, self._waiting, shortage is not None):
                         return
                 except ResourceError as error:

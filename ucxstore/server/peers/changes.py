@@ -16,7 +16,7 @@ from ucxstore.server.peers.events import (
     Reply,
     Unknown,
 )
-from ucxstore.server.peers.lease import Lease
+from ucxstore.server.peers.lease import CacheLease
 from ucxstore.server.peers.ledger import Ledger
 from ucxstore.server.peers.notes import SourceNotes
 from ucxstore.server.peers.state import Change, State
@@ -25,7 +25,7 @@ from ucxstore.server.peers.state import Change, State
 class Changes:
     """Changes that clients have asked for: queued by key, told to all peers, sent, concluded."""
 
-    def __init__(self, state: State, ledger: Ledger, notes: SourceNotes, lease: Lease) -> None:
+    def __init__(self, state: State, ledger: Ledger, notes: SourceNotes, lease: CacheLease) -> None:
         self.state = state
         self.ledger = ledger
         self.notes = notes

@@ -1,11 +1,11 @@
-"""`Lease`: until when this server believes its cache."""
+"""`CacheLease`: until when this server believes its cache."""
 
 from ucxstore.server.peers import times
 from ucxstore.server.peers.events import Believe, ReadPresence
 from ucxstore.server.peers.state import State
 
 
-class Lease:
+class CacheLease:
     """Until when this server believes its cache: for a time after each look at its presence."""
 
     def __init__(self, state: State) -> None:

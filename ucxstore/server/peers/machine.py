@@ -42,7 +42,7 @@ from ucxstore.server.peers.events import (
     Unknown,
     WriteNote,
 )
-from ucxstore.server.peers.lease import Lease
+from ucxstore.server.peers.lease import CacheLease
 from ucxstore.server.peers.ledger import Ledger
 from ucxstore.server.peers.messages import Bye
 from ucxstore.server.peers.names import Names
@@ -67,7 +67,7 @@ class PeerMachine:
         self.state = state
         self.ledger = self.Ledger(state)
         self.notes = SourceNotes(state)
-        self.lease = Lease(state)
+        self.lease = CacheLease(state)
         self.changes = self.Changes(state, self.ledger, self.notes, self.lease)
         self.peering = self.Peering(state, self.ledger, self.notes, self.lease, self.changes)
 

@@ -1,4 +1,4 @@
-"""`SourceNotes`: the names of requests that the source may still carry out, if this server is lost."""
+"""`SourceNotes`: requests that the source may still carry out, if this server is lost."""
 
 from math import inf
 

@@ -26,7 +26,7 @@ from ucxstore.server.peers.events import (
     Unknown,
     WritePresence,
 )
-from ucxstore.server.peers.lease import Lease
+from ucxstore.server.peers.lease import CacheLease
 from ucxstore.server.peers.ledger import Ledger
 from ucxstore.server.peers.messages import Begin, Bye, End, Hello, Here, Message, Noted, Synced
 from ucxstore.server.peers.names import Names
@@ -42,7 +42,7 @@ class Peering:
     """A membership among the peers: join, look at the own presence, link, shut out, quit."""
 
     def __init__(
-        self, state: State, ledger: Ledger, notes: SourceNotes, lease: Lease, changes: Changes
+        self, state: State, ledger: Ledger, notes: SourceNotes, lease: CacheLease, changes: Changes
     ) -> None:
         self.state = state
         self.ledger = ledger
