@@ -1,7 +1,6 @@
 #include "base/around_forks.hpp"
 
 #include <algorithm>
-#include <mutex>
 #include <ranges>
 #include <vector>
 
@@ -14,7 +13,7 @@ namespace {
 
 struct EnlistedForks {
     Mutex mutex;
-    std::vector<AroundForks*> in_turn;
+    std::vector<AroundForks*> in_turn GUARDED_BY(mutex);
 };
 
 constinit Global<EnlistedForks> forks_of_process;
@@ -26,21 +25,22 @@ EnlistedForks& enlisted_forks() {
 
 }  // namespace
 
-void ForksOfProcess::before() {
+// Held from before the fork to after it.
+void ForksOfProcess::before() ACQUIRE(enlisted_forks().mutex) {
     enlisted_forks().mutex.lock();
     for (AroundForks* const each : enlisted_forks().in_turn) {
         each->before_fork();
     }
 }
 
-void ForksOfProcess::parent() {
+void ForksOfProcess::parent() RELEASE(enlisted_forks().mutex) {
     for (AroundForks* const each : std::views::reverse(enlisted_forks().in_turn)) {
         each->in_parent();
     }
     enlisted_forks().mutex.unlock();
 }
 
-void ForksOfProcess::child() {
+void ForksOfProcess::child() RELEASE(enlisted_forks().mutex) {
     for (AroundForks* const each : std::views::reverse(enlisted_forks().in_turn)) {
         each->in_child();
     }
@@ -49,18 +49,18 @@ void ForksOfProcess::child() {
 
 void AroundForks::enlist() {
     step();
-    const std::lock_guard lock(enlisted_forks().mutex);
+    const Lock lock(enlisted_forks().mutex);
     enlisted_forks().in_turn.insert(enlisted_forks().in_turn.begin(), this);
     step();
 }
 
 void AroundForks::enlist_last() {
-    const std::lock_guard lock(enlisted_forks().mutex);
+    const Lock lock(enlisted_forks().mutex);
     enlisted_forks().in_turn.push_back(this);
 }
 
 void AroundForks::strike_off() {
-    const std::lock_guard lock(enlisted_forks().mutex);
+    const Lock lock(enlisted_forks().mutex);
     std::erase(enlisted_forks().in_turn, this);
 }
 

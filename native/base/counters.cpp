@@ -116,13 +116,13 @@ std::string space_json(const SpaceCounts& space) {
 }  // namespace
 
 void SeenByClient::add(std::shared_ptr<const Seeing> place) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     places_.push_back(std::move(place));
 }
 
 void SeenByClient::drop(const Seeing* place) {
-    const std::lock_guard lock(mutex_);
-    std::erase_if(places_, [&](const auto& one) {
+    const Lock lock(mutex_);
+    std::erase_if(places_, [&](const auto& one) REQUIRES(mutex_) {
         if (one.get() != place) {
             return false;
         }
@@ -132,7 +132,7 @@ void SeenByClient::drop(const Seeing* place) {
 }
 
 SeenCounts SeenByClient::counts() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     SeenCounts sum = before_;
     for (const auto& place : places_) {
         sum += place->seen();
@@ -179,7 +179,7 @@ std::uint64_t Counters::all_failed() const {
 
 std::shared_ptr<ClientCounters> Counters::add(const std::string& peer,
                                               std::shared_ptr<const Accounted> account) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     auto client = std::make_shared<ClientCounters>(++last_id_, peer, std::move(account));
     std::erase_if(clients_, [](const auto& one) { return one.expired(); });
     clients_.push_back(client);
@@ -187,7 +187,7 @@ std::shared_ptr<ClientCounters> Counters::add(const std::string& peer,
 }
 
 void Counters::set_lanes(ClientCounters& client, std::vector<std::string> lanes, bool encrypted) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     client.lanes_ = std::move(lanes);
     client.encrypted_ = encrypted;
 }
@@ -201,7 +201,7 @@ std::string Counters::to_json(const std::vector<SpaceCounts>& spaces, const Shel
     std::uint64_t in_flight = 0;
     std::uint64_t waiting = 0;
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         for (const auto& one : clients_) {
             const auto client = one.lock();
             if (client == nullptr) {
@@ -255,7 +255,7 @@ std::string Counters::sessions_json(std::uint64_t after) const {
     std::vector<std::string> listed;
     std::size_t bytes = 0;
     bool more = false;
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     for (const auto& one : clients_) {
         const auto client = one.lock();
         if (client == nullptr || client->id <= after) {

@@ -67,8 +67,8 @@ class SeenByClient {
 
   private:
     mutable Mutex mutex_;
-    std::vector<std::shared_ptr<const Seeing>> places_;
-    SeenCounts before_;
+    std::vector<std::shared_ptr<const Seeing>> places_ GUARDED_BY(mutex_);
+    SeenCounts before_ GUARDED_BY(mutex_);
 };
 
 // Counters of one connected client.
@@ -93,7 +93,7 @@ struct ClientCounters {
 
   private:
     friend class Counters;
-    std::vector<std::string> lanes_;  // these two are guarded by Counters::mutex_
+    std::vector<std::string> lanes_;  // these two under Counters::mutex_
     bool encrypted_ = false;
 };
 
@@ -310,9 +310,9 @@ class Counters {
 
   private:
     const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-    mutable Mutex mutex_;                                 // guards clients_ and their lanes
-    std::vector<std::weak_ptr<ClientCounters>> clients_;  // by their numbers
-    std::uint64_t last_id_ = 0;
+    mutable Mutex mutex_;
+    std::vector<std::weak_ptr<ClientCounters>> clients_ GUARDED_BY(mutex_);  // by their numbers
+    std::uint64_t last_id_ GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace ucxstore

@@ -74,7 +74,8 @@ void leave() { inside.fetch_sub(1); }
 // What follows is all that the core does when its process forks: it is registered when the core is
 // loaded, so that no fork waits for its registration.
 
-void before_fork() {
+// The lock of these three is held from before the fork to after it.
+void before_fork() UNCHECKED_LOCKS {
     forks.fetch_add(1);
     const auto deadline = std::chrono::steady_clock::now() + kForkWaits;
     while (inside.load() > (depth > 0 ? 1 : 0) && std::chrono::steady_clock::now() < deadline) {
@@ -83,13 +84,13 @@ void before_fork() {
     ForksOfProcess::before();
 }
 
-void in_parent() {
+void in_parent() UNCHECKED_LOCKS {
     ForksOfProcess::parent();
     forks.fetch_sub(1);
     forks.notify_all();
 }
 
-void in_child() {
+void in_child() UNCHECKED_LOCKS {
     fork_depth.fetch_add(1);  // first: this makes all locks anew
     log::forget_in_child();
     ForksOfProcess::child();

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <mutex>
 
 #include "base/mutex.hpp"
 #include "base/steps.hpp"
@@ -29,7 +28,7 @@ class Global {
   private:
     template <typename Make>
     [[gnu::noinline]] T* make_first(const Make& make) {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         T* found = made_.load(std::memory_order_acquire);
         if (found == nullptr) {
             found = make();

@@ -41,42 +41,46 @@ bool Queue::try_lock_for_a_moment() {
 }
 
 void Queue::push(const Event& event) {
-    const bool is_request = event.kind == EventKind::request;
-    if (is_request && !try_lock_for_a_moment()) {
+    bool is_first = false;
+    if (event.kind != EventKind::request) {
+        const Lock lock(mutex_);
+        is_first = append(event);
+    } else if (try_lock_for_a_moment()) {
+        const Lock lock(mutex_, std::adopt_lock);
+        is_first = append(event);
+    } else {
         count_dropped();
-        return;
     }
-    bool first = false;
-    {
-        const auto lock =
-            is_request ? std::unique_lock(mutex_, std::adopt_lock) : std::unique_lock(mutex_);
-        if (records_.size() >= capacity_ - (is_request ? capacity_ / 4 : 0)) {
-            count_dropped();
-            return;
-        }
-        first = records_.empty();
-        Record& record = records_.emplace_back();
-        record.area = event.area;
-        record.level = event.level;
-        record.kind = event.kind;
-        record.time = now();
-        record.peer = event.peer;
-        record.key = event.key;
-        record.detail = event.detail;
-        record.count = event.count;
-        record.bytes = event.bytes;
-        record.seconds = event.seconds;
-    }
-    if (first) {
+    if (is_first) {
         wake();
     }
 }
 
+bool Queue::append(const Event& event) {
+    const bool is_request = event.kind == EventKind::request;
+    if (records_.size() >= capacity_ - (is_request ? capacity_ / 4 : 0)) {
+        count_dropped();
+        return false;
+    }
+    Record& record = records_.emplace_back();
+    record.area = event.area;
+    record.level = event.level;
+    record.kind = event.kind;
+    record.time = now();
+    record.peer = event.peer;
+    record.key = event.key;
+    record.detail = event.detail;
+    record.count = event.count;
+    record.bytes = event.bytes;
+    record.seconds = event.seconds;
+    return records_.size() == 1;
+}
+
 Queue::Taken Queue::take() {
-    const std::lock_guard taking(taking_);
+    const Lock taking(taking_);
     wake_.clear();
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         records_.swap(taken_);
     }
     Taken taken;

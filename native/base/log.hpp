@@ -95,14 +95,16 @@ class Queue {
     void wake() { wake_.set(); }
 
   private:
-    bool try_lock_for_a_moment();
+    bool try_lock_for_a_moment() TRY_ACQUIRE(true, mutex_);
+    // Adds it, unless there is no room. Whether it is the first.
+    bool append(const Event& event) REQUIRES(mutex_);
 
     const std::size_t capacity_;
     const EventFd wake_;
+    Mutex taking_ ACQUIRED_BEFORE(mutex_);
+    std::vector<Record> taken_ GUARDED_BY(taking_);  // empty but in take()
     Mutex mutex_;  // held only while a record is copied, or the two vectors change places
-    std::vector<Record> records_;
-    Mutex taking_;
-    std::vector<Record> taken_;  // empty but in take()
+    std::vector<Record> records_ GUARDED_BY(mutex_);
     std::atomic<std::uint64_t> dropped_ = 0;
 };
 

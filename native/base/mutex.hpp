@@ -13,6 +13,7 @@
 #include <type_traits>
 
 #include "base/steps.hpp"
+#include "base/thread_safety.hpp"
 
 #ifdef __SANITIZE_THREAD__
 #include <sanitizer/tsan_interface.h>
@@ -90,16 +91,16 @@ inline void step_under_lock() {
 #endif
 }
 
-class Mutex {
+class CAPABILITY("mutex") Mutex {
   public:
     constexpr Mutex() noexcept = default;
 
-    void lock() {
+    void lock() ACQUIRE() UNCHECKED_LOCKS {
         mutex_.get().lock();
         step_under_lock();
     }
-    bool try_lock() { return mutex_.get().try_lock(); }
-    void unlock() {
+    bool try_lock() TRY_ACQUIRE(true) UNCHECKED_LOCKS { return mutex_.get().try_lock(); }
+    void unlock() RELEASE() UNCHECKED_LOCKS {
         if (mutex_.is_made()) {  // or it was held across the fork, and will be made anew
             mutex_.get().unlock();
         }
@@ -111,18 +112,18 @@ class Mutex {
     RemadeInChild<std::mutex> mutex_;
 };
 
-class TimedMutex {
+class CAPABILITY("mutex") TimedMutex {
   public:
-    void lock() {
+    void lock() ACQUIRE() UNCHECKED_LOCKS {
         mutex_.get().lock();
         step_under_lock();
     }
-    bool try_lock() { return mutex_.get().try_lock(); }
+    bool try_lock() TRY_ACQUIRE(true) UNCHECKED_LOCKS { return mutex_.get().try_lock(); }
     template <typename Time>
-    bool try_lock_until(const Time& time) {
+    bool try_lock_until(const Time& time) TRY_ACQUIRE(true) UNCHECKED_LOCKS {
         return mutex_.get().try_lock_until(time);
     }
-    void unlock() {
+    void unlock() RELEASE() UNCHECKED_LOCKS {
         if (mutex_.is_made()) {
             mutex_.get().unlock();
         }
@@ -134,21 +135,23 @@ class TimedMutex {
 
 // Whoever writes comes before those who begin to read, so that readers who are always there do not
 // keep it out, as they would of a std::shared_mutex. A thread that reads must not begin again.
-class SharedMutex {
+class CAPABILITY("mutex") SharedMutex {
   public:
     SharedMutex() = default;
 
-    void lock() {
+    void lock() ACQUIRE() UNCHECKED_LOCKS {
         pthread_rwlock_wrlock(&lock_.get().native);
         step_under_lock();
     }
-    bool try_lock() { return pthread_rwlock_trywrlock(&lock_.get().native) == 0; }
-    void unlock() { pthread_rwlock_unlock(&lock_.get().native); }
-    void lock_shared() {
+    bool try_lock() TRY_ACQUIRE(true) UNCHECKED_LOCKS {
+        return pthread_rwlock_trywrlock(&lock_.get().native) == 0;
+    }
+    void unlock() RELEASE() UNCHECKED_LOCKS { pthread_rwlock_unlock(&lock_.get().native); }
+    void lock_shared() ACQUIRE_SHARED() UNCHECKED_LOCKS {
         pthread_rwlock_rdlock(&lock_.get().native);
         step_under_lock();
     }
-    void unlock_shared() { unlock(); }
+    void unlock_shared() RELEASE_SHARED() UNCHECKED_LOCKS { unlock(); }
 
   private:
     struct WriterFirst {
@@ -158,23 +161,69 @@ class SharedMutex {
     RemadeInChild<WriterFirst> lock_;
 };
 
+// Holds a lock for a scope. Not the standard's classes: clang's analysis does not see what they do.
+template <typename M>
+class SCOPED_CAPABILITY [[nodiscard]] Lock {
+  public:
+    explicit Lock(M& mutex) ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
+    // The caller has taken it.
+    Lock(M& mutex, std::adopt_lock_t) REQUIRES(mutex) : mutex_(mutex) {}
+    Lock(const Lock&) = delete;
+    Lock& operator=(const Lock&) = delete;
+    ~Lock() RELEASE() { mutex_.unlock(); }
+
+  private:
+    M& mutex_;
+};
+
+// Holds a lock for a scope with others who only read.
+template <typename M>
+class SCOPED_CAPABILITY [[nodiscard]] ReadLock {
+  public:
+    explicit ReadLock(M& mutex) ACQUIRE_SHARED(mutex) : mutex_(mutex) { mutex_.lock_shared(); }
+    ReadLock(const ReadLock&) = delete;
+    ReadLock& operator=(const ReadLock&) = delete;
+    ~ReadLock() RELEASE() { mutex_.unlock_shared(); }
+
+  private:
+    M& mutex_;
+};
+
+// Holds a lock, and may let go of it meanwhile: by itself, or while it waits for a Condition.
+template <typename M>
+class SCOPED_CAPABILITY [[nodiscard]] UniqueLock {
+  public:
+    explicit UniqueLock(M& mutex) ACQUIRE(mutex) : lock_(mutex) {}
+    UniqueLock(const UniqueLock&) = delete;
+    UniqueLock& operator=(const UniqueLock&) = delete;
+    ~UniqueLock() RELEASE() = default;
+
+    void lock() ACQUIRE() UNCHECKED_LOCKS { lock_.lock(); }
+    void unlock() RELEASE() UNCHECKED_LOCKS { lock_.unlock(); }
+    bool owns_lock() const { return lock_.owns_lock(); }
+    M* mutex() const { return lock_.mutex(); }
+
+  private:
+    std::unique_lock<M> lock_;
+};
+
 class Condition {
   public:
     void notify_one() { condition_.get().notify_one(); }
     void notify_all() { condition_.get().notify_all(); }
 
     template <typename... Until>
-    void wait(std::unique_lock<Mutex>& lock, Until... until) {
+    void wait(UniqueLock<Mutex>& lock, Until... until) {
         const Adopted adopted(lock);
         condition_.get().wait(adopted.lock, until...);
     }
     template <typename Duration, typename... Until>
-    auto wait_for(std::unique_lock<Mutex>& lock, const Duration& duration, Until... until) {
+    auto wait_for(UniqueLock<Mutex>& lock, const Duration& duration, Until... until) {
         Adopted adopted(lock);
         return condition_.get().wait_for(adopted.lock, duration, until...);
     }
     template <typename Time, typename... Until>
-    auto wait_until(std::unique_lock<Mutex>& lock, const Time& time, Until... until) {
+    auto wait_until(UniqueLock<Mutex>& lock, const Time& time, Until... until) {
         Adopted adopted(lock);
         return condition_.get().wait_until(adopted.lock, time, until...);
     }
@@ -182,8 +231,7 @@ class Condition {
   private:
     // What the standard's condition variable takes. `lock` has the mutex before and after.
     struct Adopted {
-        explicit Adopted(std::unique_lock<Mutex>& of)
-            : lock(of.mutex()->mutex_.get(), std::adopt_lock) {}
+        explicit Adopted(UniqueLock<Mutex>& of) : lock(of.mutex()->mutex_.get(), std::adopt_lock) {}
         Adopted(const Adopted&) = delete;
         Adopted& operator=(const Adopted&) = delete;
         ~Adopted() { lock.release(); }

@@ -3,7 +3,6 @@
 #include <dlfcn.h>
 
 #include <atomic>
-#include <mutex>
 #include <string>
 
 #include "base/mutex.hpp"
@@ -38,7 +37,7 @@ void set_ucx_loader(UcxLibrary (*given)()) { loader = given; }
 const UcxLibrary& load_ucx() {
     if (!is_loaded.load(std::memory_order_acquire)) {
         const UcxLibrary library = loader();  // not under the lock: it waits for the GIL
-        const std::lock_guard lock(mutex);
+        const Lock lock(mutex);
         if (!is_loaded.load(std::memory_order_relaxed)) {
 #define UCXSTORE_FIND(name) find(library, #name, name);
             UCXSTORE_UCX_FUNCTIONS(UCXSTORE_FIND)

@@ -53,7 +53,7 @@ nb::typed<nb::object, PyConnection> attach_client(ClientPort& port, int fd, cons
         connection = port.owner()->attach(std::move(worker), std::move(owned), session, remote,
                                           peer, port.integrity, session_keys);
     }
-    const nb::object object = to_object(UcxLink::make(port.owner(), connection));
+    nb::object object = to_object(UcxLink::make(port.owner(), connection));
     // One round trip: both sides have each other's endpoint, and the lanes are chosen.
     nb::cast<PyConnection&>(object).ping(timeout);
     return object;

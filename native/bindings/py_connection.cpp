@@ -143,6 +143,7 @@ PyOperation::Object get_into(PyConnection& self, const How& how, const Keys& key
     });
 }
 
+// NOLINTNEXTLINE(readability-function-size): as Python calls it
 PyOperation::Object read_boxes(PyConnection& self, const How& how, const Keys& keys,
                                const Integers& boxes, const ArrayTuple& out,
                                const Shape& chunk_shape, const nb::object& owner,
@@ -152,6 +153,7 @@ PyOperation::Object read_boxes(PyConnection& self, const How& how, const Keys& k
                       owner, converter(requests::missing));
 }
 
+// NOLINTNEXTLINE(readability-function-size): as Python calls it
 PyOperation::Object read_parts(PyConnection& self, const How& how, const Keys& keys,
                                const std::vector<PartTuple>& sources,
                                const std::vector<PartTuple>& targets, std::uint64_t address,

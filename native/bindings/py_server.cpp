@@ -25,6 +25,7 @@ Bounds to_bounds(const BoundsTuple& tuple) {
     return {prefix, read_only, expires, static_cast<Role>(role)};
 }
 
+// NOLINTNEXTLINE(readability-function-size): what a handshake has agreed on
 void attach_server(ServerPort& port, int fd, const nb::bytes& token, const nb::bytes& address,
                    const std::string& peer, const BoundsTuple& bounds, const std::string& origin,
                    const KeysTuple& keys) {

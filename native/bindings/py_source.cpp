@@ -1,6 +1,5 @@
 #include "bindings/py_source.hpp"
 
-#include <mutex>
 #include <utility>
 #include <variant>
 
@@ -13,13 +12,13 @@ namespace ucxstore::py {
 
 class ReleaseQueue {
   public:
-    explicit ReleaseQueue(std::shared_ptr<CachedSource> source) : source_(std::move(source)) {}
+    explicit ReleaseQueue(const std::shared_ptr<CachedSource>& source) : source_(source) {}
 
     // On any thread.
     void add(const Py_buffer& buffer) {
         bool first = false;
         {
-            const std::lock_guard lock(mutex_);
+            const Lock lock(mutex_);
             first = buffers_.empty();
             buffers_.push_back(buffer);
         }
@@ -31,7 +30,7 @@ class ReleaseQueue {
     void drain() {
         std::vector<Py_buffer> buffers;
         {
-            const std::lock_guard lock(mutex_);
+            const Lock lock(mutex_);
             buffers.swap(buffers_);
         }
         for (Py_buffer& buffer : buffers) {
@@ -42,7 +41,7 @@ class ReleaseQueue {
   private:
     const std::weak_ptr<CachedSource> source_;
     Mutex mutex_;
-    std::vector<Py_buffer> buffers_;
+    std::vector<Py_buffer> buffers_ GUARDED_BY(mutex_);
 };
 
 namespace {
@@ -146,6 +145,7 @@ void PyCachedSource::close(const std::string& why) {
     released_->drain();
 }
 
+// NOLINTNEXTLINE(readability-function-size): a list of names
 void bind_source(nb::module_& module) {
     using Queue = FairQueue<std::uint64_t>;
     using Session = std::pair<std::string, std::uint64_t>;

@@ -49,7 +49,7 @@ void BlockFetches::fetch(const std::string& key, const wire::Selection& wanted,
 }
 
 bool BlockFetches::brings_first_blocks(const std::string& key) {
-    const std::lock_guard lock(state_.mutex);
+    const Lock lock(state_.mutex);
     const auto head = heads_.find(key);
     return head != nullptr && head->brings_first_blocks;
 }
@@ -72,7 +72,7 @@ void BlockFetches::look(const std::shared_ptr<Gather>& gather) {
     std::shared_ptr<HeadFlight> flight;
     bool coming = false;
     {
-        const std::lock_guard lock(state_.mutex);
+        const Lock lock(state_.mutex);
         ObjectCache& objects = state_.objects;
         const bool believed = objects.is_fresh(gather->key);
         whole = believed ? objects.whole(gather->key) : nullptr;
@@ -136,7 +136,7 @@ bool BlockFetches::looked(const std::string& key, const std::shared_ptr<HeadFlig
     Waiting waiting;
     bool may_be_kept = false;
     {
-        const std::lock_guard lock(state_.mutex);
+        const Lock lock(state_.mutex);
         may_be_kept = first != nullptr && !flight->stale;
         heads_.end(key, flight);
         if (!flight->stale && info != nullptr) {
@@ -169,7 +169,7 @@ void BlockFetches::plan(const std::shared_ptr<Gather>& gather) {
     RunFlights departing;
     bool whole = false;
     {
-        std::unique_lock lock(state_.mutex);
+        UniqueLock lock(state_.mutex);
         SourceValue cached = state_.objects.whole(gather->key);
         if (cached != nullptr && cached->version() == info.version) {
             lock.unlock();
@@ -275,7 +275,7 @@ bool BlockFetches::landed(const std::string& key, const std::shared_ptr<RunFligh
     Waiting done;
     bool may_be_kept = false;
     {
-        const std::lock_guard lock(state_.mutex);
+        const Lock lock(state_.mutex);
         may_be_kept = right && !flight->stale;
         runs_.end(run_name(key, flight->run.first), flight);
         const auto known = state_.objects.info(key);

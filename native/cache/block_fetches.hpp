@@ -53,9 +53,9 @@ class BlockFetches {
     bool looked(const std::string& key, const std::shared_ptr<HeadFlight>& flight,
                 CallResult result);
     void plan(const std::shared_ptr<Gather>& gather);
-    bool is_better_whole(const Gather& gather, std::uint64_t missing) const;
+    bool is_better_whole(const Gather& gather, std::uint64_t missing) const REQUIRES(state_.mutex);
     RunFlights depart(const std::shared_ptr<Gather>& gather,
-                      const std::vector<std::uint64_t>& missing);
+                      const std::vector<std::uint64_t>& missing) REQUIRES(state_.mutex);
     void request(const Gather& gather, const std::shared_ptr<RunFlight>& flight,
                  const std::shared_ptr<const ObjectInfo>& info);
     bool landed(const std::string& key, const std::shared_ptr<RunFlight>& flight,

@@ -30,7 +30,7 @@ std::shared_ptr<CachedSource> CachedSource::make(std::uint64_t cache_bytes,
 }
 
 CachedSource::Value CachedSource::find(const std::string& key, const wire::Selection& wanted) {
-    const std::lock_guard lock(state_.mutex);
+    const Lock lock(state_.mutex);
     ObjectCache& objects = state_.objects;
     Value value = objects.is_fresh(key) ? objects.find(key, wanted) : nullptr;
     ++(value == nullptr ? state_.counters.misses : state_.counters.hits);
@@ -50,7 +50,7 @@ void CachedSource::fetch(const std::string& key, const wire::Selection& wanted, 
 // Whether the cache has a value of it that the source must be asked about. Without blocks, the
 // value is dropped and fetched again instead.
 bool CachedSource::is_stale(const std::string& key) {
-    const std::lock_guard lock(state_.mutex);
+    const Lock lock(state_.mutex);
     if (state_.objects.is_fresh(key) || !state_.objects.knows(key)) {
         return false;
     }
@@ -83,7 +83,7 @@ CachedSource::Value CachedSource::show(const std::string& key, const Value& valu
         return nullptr;
     }
     {
-        const std::lock_guard lock(state_.mutex);
+        const Lock lock(state_.mutex);
         const Value kept = state_.objects.fresh_whole(key);
         if (kept != value || shelf_->holds(*value)) {
             return shown(kept);
@@ -93,7 +93,7 @@ CachedSource::Value CachedSource::show(const std::string& key, const Value& valu
     if (copy == nullptr) {
         return nullptr;
     }
-    const std::lock_guard lock(state_.mutex);
+    const Lock lock(state_.mutex);
     const Value kept = state_.objects.fresh_whole(key);
     if (kept != value) {
         return shown(kept);
@@ -126,7 +126,7 @@ bool CachedSource::stored(const std::string& key, std::shared_ptr<Region> value,
     }
     bool may_be_kept = false;
     {
-        const std::lock_guard lock(state_.mutex);
+        const Lock lock(state_.mutex);
         may_be_kept = written && stored->may_be_kept;
         if (may_be_kept) {
             state_.objects.keep_written(key, std::move(value));
@@ -155,19 +155,19 @@ void CachedSource::call(StorageCall call, Later<CallResult> then, Calls::Moves m
 }
 
 void CachedSource::set_lease_end(std::uint64_t until) {
-    const std::lock_guard lock(state_.mutex);
+    const Lock lock(state_.mutex);
     state_.objects.set_lease_end(until);
 }
 
 void CachedSource::forget_all() {
-    const std::lock_guard lock(state_.mutex);
+    const Lock lock(state_.mutex);
     wholes_.ground_prefix("");
     blocks_.ground_prefix("");
     state_.objects.clear();
 }
 
 CachedSource::Flushed CachedSource::flush(const std::string& name) {
-    const std::lock_guard lock(state_.mutex);
+    const Lock lock(state_.mutex);
     ObjectCache& objects = state_.objects;
     const std::uint64_t before = objects.bytes();
     if (name.empty()) {
@@ -192,12 +192,12 @@ CachedSource::Flushed CachedSource::flush(const std::string& name) {
 }
 
 bool CachedSource::believes(const std::string& key) {
-    const std::lock_guard lock(state_.mutex);
+    const Lock lock(state_.mutex);
     return state_.objects.lease().covers(key);
 }
 
 void CachedSource::begin_asking(const Names& names) {
-    const std::lock_guard lock(state_.mutex);
+    const Lock lock(state_.mutex);
     for (const std::string& key : names.keys) {
         state_.objects.lease().begin_asking(key);
         wholes_.ground(key);
@@ -214,7 +214,7 @@ void CachedSource::begin_asking(const Names& names) {
 
 // What is on its way began while the source could have had either value.
 void CachedSource::end_asking(const Names& names) {
-    const std::lock_guard lock(state_.mutex);
+    const Lock lock(state_.mutex);
     for (const std::string& key : names.keys) {
         wholes_.ground(key);
         blocks_.ground(key);
@@ -232,23 +232,23 @@ std::uint64_t CachedSource::hits() const {
 }
 
 std::uint64_t CachedSource::cached_bytes() {
-    const std::lock_guard lock(state_.mutex);
+    const Lock lock(state_.mutex);
     return state_.objects.bytes();
 }
 
 std::uint64_t CachedSource::evicted() {
-    const std::lock_guard lock(state_.mutex);
+    const Lock lock(state_.mutex);
     return state_.objects.evicted();
 }
 
 std::uint64_t CachedSource::evicted_bytes() {
-    const std::lock_guard lock(state_.mutex);
+    const Lock lock(state_.mutex);
     return state_.objects.evicted_bytes();
 }
 
 void CachedSource::close(const std::string& why) {
     state_.calls.close(why);
-    const std::lock_guard lock(state_.mutex);
+    const Lock lock(state_.mutex);
     state_.objects.clear();
 }
 

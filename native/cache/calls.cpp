@@ -25,7 +25,7 @@ bool is_unknown(const CallResult& result) {
 void Calls::push(Call call, Then then, Moves moves, Whose whose) {
     std::string why;
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         why = closed_;
         if (why.empty()) {
             // First of all: what is carried out has somebody to be told.
@@ -44,18 +44,18 @@ void Calls::push(Call call, Then then, Moves moves, Whose whose) {
     if (why.empty()) {
         wake();
     } else {
-        then(Failure{why});
+        then(Failure{why});  // NOLINT(bugprone-use-after-move): not moved where there is a reason
     }
 }
 
 std::vector<std::pair<Calls::Ticket, Call>> Calls::take() {
     wake_.clear();
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return std::exchange(queue_, {});
 }
 
 Whose Calls::whose(Ticket ticket) const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     const auto found = waiting_.find(ticket);
     return found == waiting_.end() ? Whose() : found->second.whose;
 }
@@ -63,7 +63,7 @@ Whose Calls::whose(Ticket ticket) const {
 std::optional<bool> Calls::answer(Ticket ticket, CallResult result) {
     Then then;
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         const auto found = waiting_.find(ticket);
         if (found == waiting_.end()) {
             return std::nullopt;
@@ -78,7 +78,7 @@ std::optional<bool> Calls::answer(Ticket ticket, CallResult result) {
 bool Calls::moved(Ticket ticket) {
     Moves moves;
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         const auto found = waiting_.find(ticket);
         if (found == waiting_.end()) {
             return false;
@@ -92,7 +92,7 @@ void Calls::close(const std::string& why) {
     std::unordered_map<Ticket, Waiting> waiting;
     std::unordered_set<Ticket> untaken;
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         closed_ = why;
         for (const auto& [ticket, call] : std::exchange(queue_, {})) {
             untaken.insert(ticket);

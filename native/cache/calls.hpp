@@ -133,10 +133,10 @@ class Calls {
     const EventFd wake_;
     std::atomic<std::uint64_t> answered_ = 0;
     mutable Mutex mutex_;
-    std::vector<std::pair<Ticket, Call>> queue_;
-    std::unordered_map<Ticket, Waiting> waiting_;
-    Ticket last_ = 0;
-    std::string closed_;  // why; "" where it is not
+    std::vector<std::pair<Ticket, Call>> queue_ GUARDED_BY(mutex_);
+    std::unordered_map<Ticket, Waiting> waiting_ GUARDED_BY(mutex_);
+    Ticket last_ GUARDED_BY(mutex_) = 0;
+    std::string closed_ GUARDED_BY(mutex_);  // why; "" where it is not
 };
 
 }  // namespace ucxstore

@@ -41,12 +41,12 @@ struct DiskCache::Folder {
 
     OwnFiles files;
     Mutex mutex;
-    std::vector<std::uint64_t> dropped;
+    std::vector<std::uint64_t> dropped GUARDED_BY(mutex);
 
     void sweep() {
         std::vector<std::uint64_t> numbers;
         {
-            const std::lock_guard lock(mutex);
+            const Lock lock(mutex);
             numbers.swap(dropped);
         }
         for (const std::uint64_t number : numbers) {
@@ -62,7 +62,7 @@ DiskCache::File::File(std::shared_ptr<Folder> folder, std::uint64_t length, std:
       number_(folder_->files.new_number()) {}
 
 DiskCache::File::~File() {
-    const std::lock_guard lock(folder_->mutex);
+    const Lock lock(folder_->mutex);
     folder_->dropped.push_back(number_);
 }
 
@@ -80,7 +80,7 @@ DiskCache::~DiskCache() {
 }
 
 std::optional<DiskCache::Found> DiskCache::find(const std::string& key) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     const auto file = std::static_pointer_cast<const File>(cache_.find(key));
     if (file == nullptr || !file->written()) {
         return std::nullopt;
@@ -90,7 +90,7 @@ std::optional<DiskCache::Found> DiskCache::find(const std::string& key) {
 
 std::optional<DiskCache::Found> DiskCache::find_part(const std::string& key, std::uint64_t begin,
                                                      std::uint64_t end, const std::string& etag) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     const auto holds = [&](const std::shared_ptr<const File>& file) {
         return file != nullptr && file->written() && file->etag() == etag;
     };
@@ -121,7 +121,7 @@ std::shared_ptr<DiskCache::File> DiskCache::add(const std::string& key,
                                                 std::optional<std::uint64_t> begin,
                                                 std::uint64_t length, const std::string& etag) {
     const std::string name = begin ? run_name(key, *begin) : key;
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     const auto there = std::static_pointer_cast<const File>(cache_.find(name));
     if (there != nullptr && there->etag() == etag && there->length() == length) {
         return nullptr;
@@ -132,13 +132,13 @@ std::shared_ptr<DiskCache::File> DiskCache::add(const std::string& key,
 }
 
 void DiskCache::forget(const std::string& key) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     cache_.remove(key);
     cache_.remove_prefix(runs_of(key));
 }
 
 void DiskCache::forget_prefix(const std::string& prefix) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     cache_.remove_prefix(prefix);
 }
 
@@ -175,7 +175,7 @@ std::shared_ptr<Region> DiskCache::read(const Found& found) const {
 void DiskCache::sweep() { folder_->sweep(); }
 
 std::uint64_t DiskCache::bytes() {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return cache_.bytes();
 }
 

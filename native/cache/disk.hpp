@@ -63,7 +63,7 @@ class DiskCache {
 
     const std::shared_ptr<Folder> folder_;
     Mutex mutex_;
-    Cache cache_;
+    Cache cache_ GUARDED_BY(mutex_);
 };
 
 // A file of the cache. It is removed by a sweep() after its last holder has let go of it.

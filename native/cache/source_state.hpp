@@ -34,10 +34,10 @@ struct SourceState {
     // Guards what follows, and the flights of WholeFetches and BlockFetches. Not held while `calls`
     // or a Later is called.
     Mutex mutex;
-    ObjectCache objects;
+    ObjectCache objects GUARDED_BY(mutex);
 
     // Whether what is fetched now may be older than a change.
-    bool changes_now(const std::string& key) { return objects.lease().asks(key); }
+    bool changes_now(const std::string& key) REQUIRES(mutex) { return objects.lease().asks(key); }
 };
 
 }  // namespace ucxstore

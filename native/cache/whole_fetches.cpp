@@ -10,7 +10,7 @@ void WholeFetches::fetch(const std::string& key, Later<SourceValue> then, const 
     std::shared_ptr<Flight> flight;
     SourceValue value;
     {
-        const std::lock_guard lock(state_.mutex);
+        const Lock lock(state_.mutex);
         const bool may_join = state_.objects.may_join(key);
         value = may_join ? state_.objects.whole(key) : nullptr;  // it may have come meanwhile
         if (value == nullptr) {
@@ -26,7 +26,7 @@ void WholeFetches::fetch(const std::string& key, Later<SourceValue> then, const 
         }
     }
     if (value != nullptr) {
-        then({std::move(value), {}});
+        then({std::move(value), {}});  // NOLINT(bugprone-use-after-move): not where there is one
         return;
     }
     state_.calls.push(
@@ -47,7 +47,7 @@ bool WholeFetches::landed(const std::string& key, const std::shared_ptr<Flight>&
     std::vector<Later<SourceValue>> waiting;
     bool may_be_kept = false;
     {
-        const std::lock_guard lock(state_.mutex);
+        const Lock lock(state_.mutex);
         flights_.end(key, flight);
         may_be_kept = outcome.value != nullptr && !flight->stale;
         if (may_be_kept) {

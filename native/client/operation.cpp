@@ -18,7 +18,7 @@ const Error kNoMemory(ErrorKind::memory, "not enough memory to say what has fail
 }  // namespace
 
 void CompletionQueue::expect() {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (ids_.capacity() <= expected_) {
         ids_.reserve(2 * expected_ + 8);
     }
@@ -26,12 +26,12 @@ void CompletionQueue::expect() {
 }
 
 void CompletionQueue::expect_no_more() {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     --expected_;
 }
 
 void CompletionQueue::push(std::uint64_t id) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     ids_.push_back(id);
     if (ids_.size() == 1) {
         fd_.set();
@@ -39,7 +39,7 @@ void CompletionQueue::push(std::uint64_t id) {
 }
 
 std::vector<std::uint64_t> CompletionQueue::drain() {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     auto drained = ids_;  // a copy: the memory stays for those to come
     ids_.clear();
     fd_.clear();
@@ -150,7 +150,7 @@ void Operation::complete(bool leaked) {
         result.reset();
     }
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         done_ = true;
         leaked_ = leaked;
         // Under the lock: the waiter may destroy this as soon as it can have it.
@@ -162,13 +162,13 @@ void Operation::complete(bool leaked) {
 }
 
 bool Operation::done() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return done_;
 }
 
 bool Operation::wait_for(std::chrono::milliseconds time) {
-    std::unique_lock lock(mutex_);
-    return completed_.wait_for(lock, time, [this] { return done_; });
+    UniqueLock lock(mutex_);
+    return completed_.wait_for(lock, time, [this]() REQUIRES(mutex_) { return done_; });
 }
 
 bool Operation::may_have_changed() const {

@@ -42,8 +42,8 @@ class CompletionQueue {
     const EventFd fd_;
     std::atomic<bool> abandoned_ = false;
     Mutex mutex_;
-    std::vector<std::uint64_t> ids_;
-    std::size_t expected_ = 0;  // and not drained
+    std::vector<std::uint64_t> ids_ GUARDED_BY(mutex_);
+    std::size_t expected_ GUARDED_BY(mutex_) = 0;  // and not drained
 };
 
 struct Item {
@@ -155,7 +155,10 @@ class Operation : public std::enable_shared_from_this<Operation> {
     bool wait_for(std::chrono::milliseconds time);
     // Once done. Throws the failure. That of a change says whether the server may have made it.
     void check() const;
-    bool leaked() const { return leaked_; }
+    bool leaked() const {
+        const Lock lock(mutex_);
+        return leaked_;
+    }
 
   private:
     // Whether the server may have made the change that it was asked for, although there is no
@@ -171,8 +174,8 @@ class Operation : public std::enable_shared_from_this<Operation> {
 
     mutable Mutex mutex_;
     Condition completed_;
-    bool done_ = false;
-    bool leaked_ = false;
+    bool done_ GUARDED_BY(mutex_) = false;
+    bool leaked_ GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace ucxstore

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <deque>
 #include <exception>
-#include <mutex>
 #include <utility>
 
 #include "base/mutex.hpp"
@@ -31,7 +30,7 @@ class Closings {
     Closings& operator=(const Closings&) = delete;
 
     void add(Fd& fd, std::shared_ptr<const void>&& until_closed, int most_threads) {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         waiting_.push_back({{}, std::move(until_closed)});
         waiting_.back().fd = std::move(fd);
         if (threads_ < most_threads) {
@@ -42,7 +41,7 @@ class Closings {
 
   private:
     void run() {
-        std::unique_lock lock(mutex_);
+        UniqueLock lock(mutex_);
         while (!waiting_.empty()) {
             Closing next = std::move(waiting_.front());
             waiting_.pop_front();
@@ -55,8 +54,8 @@ class Closings {
     }
 
     Mutex mutex_;
-    std::deque<Closing> waiting_;
-    int threads_ = 0;
+    std::deque<Closing> waiting_ GUARDED_BY(mutex_);
+    int threads_ GUARDED_BY(mutex_) = 0;
 };
 
 // A forked child has none of the threads, and closes nothing apart that is not its own.

@@ -75,7 +75,7 @@ bool Allocation::part() {
 }
 
 Fd Allocation::seal() {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (file_) {
         Fd readable(
             open(("/proc/self/fd/" + std::to_string(file_.get())).c_str(), O_RDONLY | O_CLOEXEC));
@@ -102,10 +102,10 @@ void Allocation::send_by(const Link& link, Operation& set) {
 
 void Allocation::let_go() {
     // A forked child may find it locked by a thread that it does not have.
-    const std::unique_lock lock(mutex_, std::try_to_lock);
-    if (!lock) {
+    if (!mutex_.try_lock()) {
         return;
     }
+    const Lock lock(mutex_, std::adopt_lock);
     if (file_ && part()) {
         file_.reset();
     }

@@ -45,16 +45,16 @@ class Allocation : public Region {
     void let_go();
 
   private:
-    bool part();
+    bool part() REQUIRES(mutex_);
 
     const std::string key_;
     const std::uint64_t size_;
     const std::uint64_t bytes_;  // of the file
     std::byte* data_ = nullptr;
     Mutex mutex_;
-    Fd file_;      // until it is sealed, or not needed
-    Fd readable_;  // since it is sealed
-    bool parted_ = false;
+    Fd file_ GUARDED_BY(mutex_);      // until it is sealed, or not needed
+    Fd readable_ GUARDED_BY(mutex_);  // since it is sealed
+    bool parted_ GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace ucxstore

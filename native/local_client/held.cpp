@@ -46,7 +46,7 @@ bool HeldValues::has_changed() {
 std::optional<HeldValues::Hold> HeldValues::add(shared::Place place, std::uint64_t bytes) {
     std::function<void()> tell;
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         const auto found = blocks_.find(place);
         if (holds_ >= kMostHolds || (found == blocks_.end() && !may_add(bytes))) {
             return std::nullopt;
@@ -71,7 +71,7 @@ std::optional<HeldValues::Hold> HeldValues::add(shared::Place place, std::uint64
 void HeldValues::remove(shared::Place place) {
     std::function<void()> tell;
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         const auto found = blocks_.find(place);
         --holds_;
         if (--found->second.holds == 0) {

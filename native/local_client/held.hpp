@@ -54,25 +54,25 @@ class HeldValues final : public std::enable_shared_from_this<HeldValues>, privat
         std::uint64_t holds;
     };
 
-    void before_fork() noexcept override { mutex_.lock(); }
-    void in_parent() noexcept override { mutex_.unlock(); }
-    void in_child() noexcept override {
+    void before_fork() noexcept override ACQUIRE(mutex_) { mutex_.lock(); }
+    void in_parent() noexcept override RELEASE(mutex_) { mutex_.unlock(); }
+    void in_child() noexcept override RELEASE(mutex_) {
         tell_ = nullptr;
         mutex_.unlock();
     }
     void remove(shared::Place place);
-    bool may_add(std::uint64_t bytes) const;
-    // Whether the server should be told; under the lock.
-    bool has_changed();
+    bool may_add(std::uint64_t bytes) const REQUIRES(mutex_);
+    // Whether the server should be told.
+    bool has_changed() REQUIRES(mutex_);
 
     const std::shared_ptr<shared::Pins> pins_;
     const std::shared_ptr<const shared::ReaderLimitView> reader_limit_;
     std::function<void()> tell_;
     Mutex mutex_;
-    std::unordered_map<shared::Place, Block> blocks_;
-    std::uint64_t holds_ = 0;
-    std::uint64_t bytes_ = 0;  // of the blocks
-    std::uint64_t told_ = 0;   // of them, when the server was told
+    std::unordered_map<shared::Place, Block> blocks_ GUARDED_BY(mutex_);
+    std::uint64_t holds_ GUARDED_BY(mutex_) = 0;
+    std::uint64_t bytes_ GUARDED_BY(mutex_) = 0;  // of the blocks
+    std::uint64_t told_ GUARDED_BY(mutex_) = 0;   // of them, when the server was told
 };
 
 }  // namespace ucxstore

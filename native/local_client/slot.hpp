@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include "base/mutex.hpp"
@@ -18,18 +17,18 @@ class Slot {
     explicit Slot(Pointer first = nullptr) : pointer_(std::move(first)) {}
 
     Pointer load() const {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         return pointer_;
     }
     // What was there before goes after the lock has.
     void store(Pointer pointer) {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         pointer_.swap(pointer);
     }
 
   private:
     mutable Mutex mutex_;
-    Pointer pointer_;
+    Pointer pointer_ GUARDED_BY(mutex_);
 };
 
 }  // namespace ucxstore

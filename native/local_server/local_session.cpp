@@ -127,7 +127,7 @@ class LocalSession::PinHolder : public shared::Holder {
 
     const std::string& origin() const override { return account_->origin(); }
     void charge(std::uint64_t bytes) override {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         if (bytes > pinned_.amount()) {
             pinned_ = account_->hold_anyway(Held::pinned_bytes, bytes);
         } else {
@@ -152,7 +152,7 @@ class LocalSession::PinHolder : public shared::Holder {
     const std::shared_ptr<Account> account_;
     const Hold table_;
     Mutex mutex_;
-    Hold pinned_;
+    Hold pinned_ GUARDED_BY(mutex_);
 };
 
 std::shared_ptr<shared::Holder> LocalSession::make_holder() {
@@ -211,6 +211,7 @@ void LocalSession::UploadReceiver::drop(Parcel parcel) {
 
 // ---- the session ----
 
+// NOLINTNEXTLINE(readability-function-size): what a session is made of
 LocalSession::LocalSession(std::shared_ptr<EventThread> thread, Turns& turns, int life, Fd socket,
                            const Service& service, const wire::Token& token, const Admitted& client,
                            std::function<void()> look)

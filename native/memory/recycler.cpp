@@ -104,7 +104,7 @@ Mapping Recycler::take(std::uint64_t size, Kept kept) {
     const std::uint64_t most = size + size / 8 + (kept == Kept::briefly ? kHugePage : 0);
     std::list<Idle> dropped;
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         auto best = kept_.end();
         for (auto entry = kept_.begin(); entry != kept_.end(); ++entry) {
             const std::uint64_t capacity = entry->mapping.capacity;
@@ -141,7 +141,7 @@ void Recycler::give(const Mapping& mapping) {
     }
     std::list<Idle> dropped;
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         kept_.splice(kept_.end(), added);
         bytes_ += mapping.capacity;
         if (kept_.size() == 1) {
@@ -162,7 +162,7 @@ void Recycler::trim() {
     static_cast<void>(!::read(timer_.get(), &expirations, sizeof(expirations)));
     std::list<Idle> dropped;
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         while (!kept_.empty() && kept_.front().since + kKeepFor <= now) {
             drop(kept_.begin(), dropped);
         }
@@ -182,7 +182,7 @@ void Recycler::set_timer() {
 }
 
 std::uint64_t Recycler::kept() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return bytes_;
 }
 

@@ -53,17 +53,17 @@ class Recycler final : private AroundForks {
         Mapping mapping;
         TimePoint since;
     };
-    void before_fork() noexcept override { mutex_.lock(); }
-    void in_parent() noexcept override { mutex_.unlock(); }
-    void in_child() noexcept override { mutex_.unlock(); }
-    void set_timer();
-    void drop(std::list<Idle>::iterator entry, std::list<Idle>& dropped);
+    void before_fork() noexcept override ACQUIRE(mutex_) { mutex_.lock(); }
+    void in_parent() noexcept override RELEASE(mutex_) { mutex_.unlock(); }
+    void in_child() noexcept override RELEASE(mutex_) { mutex_.unlock(); }
+    void set_timer() REQUIRES(mutex_);
+    void drop(std::list<Idle>::iterator entry, std::list<Idle>& dropped) REQUIRES(mutex_);
 
     const std::uint64_t limit_;
     const Fd timer_;
     mutable Mutex mutex_;
-    std::list<Idle> kept_;  // the oldest first
-    std::uint64_t bytes_ = 0;
+    std::list<Idle> kept_ GUARDED_BY(mutex_);  // the oldest first
+    std::uint64_t bytes_ GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace ucxstore

@@ -32,7 +32,7 @@ ResultMemory::~ResultMemory() {
 }
 
 bool ResultMemory::map(std::uint64_t offset, std::uint64_t length, int file, std::uint64_t at) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     has_pages_ = true;
     std::byte* const begin = memory_.data + offset;
     const int protection = PROT_READ | PROT_WRITE;
@@ -48,12 +48,12 @@ bool ResultMemory::map(std::uint64_t offset, std::uint64_t length, int file, std
 }
 
 void ResultMemory::keep(std::shared_ptr<const void> owner) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     owners_.push_back(std::move(owner));
 }
 
 std::uint64_t ResultMemory::mapped() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return owners_.size();
 }
 

@@ -43,8 +43,8 @@ class ResultMemory final : public Region {
     const std::uint64_t size_;
     const Mapping memory_;
     mutable Mutex mutex_;
-    bool has_pages_ = false;
-    std::vector<std::shared_ptr<const void>> owners_;
+    bool has_pages_ GUARDED_BY(mutex_) = false;
+    std::vector<std::shared_ptr<const void>> owners_ GUARDED_BY(mutex_);
 };
 
 }  // namespace ucxstore

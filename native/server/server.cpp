@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -50,7 +49,7 @@ Server::Server(Storages storages, int threads, Ucx ucx, bool read_only, std::uin
 std::shared_ptr<UcxThread> Server::thread(int index) {
     const auto place = static_cast<std::size_t>(index);
     const auto known = [&] {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         if (closed_) {
             throw Error(ErrorKind::connect, kServerClosed);
         }
@@ -61,7 +60,7 @@ std::shared_ptr<UcxThread> Server::thread(int index) {
     }
     // Not under the lock: it takes long, and waits for the GIL where UCX must be loaded.
     auto made = std::make_shared<UcxThread>(service_, ucx_.options, ucx_.polling, index);
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (closed_) {
         throw Error(ErrorKind::connect, kServerClosed);
     }
@@ -72,7 +71,7 @@ std::shared_ptr<UcxThread> Server::thread(int index) {
 }
 
 Server::Threads Server::threads() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     Threads there = threads_;
     std::erase(there, nullptr);
     return there;
@@ -84,7 +83,8 @@ Server::~Server() {
     }
 }
 
-void Server::abandon() {
+// In a forked child, which has no other thread.
+void Server::abandon() UNCHECKED_LOCKS {
     for (auto& thread : threads_) {
         new std::shared_ptr<UcxThread>(std::move(thread));
     }
@@ -104,7 +104,7 @@ bool Server::answers(std::chrono::milliseconds timeout) {
     const auto waiting = std::make_shared<Waiting>();
     const auto answer = [waiting] {
         {
-            const std::lock_guard lock(waiting->mutex);
+            const Lock lock(waiting->mutex);
             --waiting->left;
         }
         waiting->changed.notify_all();
@@ -118,7 +118,7 @@ bool Server::answers(std::chrono::milliseconds timeout) {
     for (const auto& thread : local_threads_) {
         all = thread->post(answer) && all;
     }
-    std::unique_lock lock(waiting->mutex);
+    UniqueLock lock(waiting->mutex);
     return all && waiting->changed.wait_for(lock, timeout, [&] { return waiting->left == 0; });
 }
 
@@ -250,7 +250,7 @@ bool Server::drain(std::chrono::milliseconds timeout) {
 
 void Server::close(std::chrono::milliseconds timeout) {
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         closed_ = true;
     }
     service_.operators->close(timeout);

@@ -83,8 +83,8 @@ class Server {
     const Service service_;
     const Ucx ucx_;
     mutable Mutex mutex_;
-    Threads threads_;  // nullptr where none has been needed
-    bool closed_ = false;
+    Threads threads_ GUARDED_BY(mutex_);  // nullptr where none has been needed
+    bool closed_ GUARDED_BY(mutex_) = false;
     std::vector<std::shared_ptr<LocalThread>> local_threads_;
 };
 

@@ -39,7 +39,7 @@ void Hold::shrink(std::uint64_t amount) {
 // ---- the ledger ----
 
 std::shared_ptr<Account> Ledger::open(const std::string& origin) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     accounts_.reserve(accounts_.size() + 1);
     const auto [at, added] = origins_.try_emplace(origin);
     try {
@@ -63,7 +63,7 @@ void Ledger::close(const Account& account) {
     for (std::size_t i = 0; i < kHeldKinds; ++i) {
         give(*account.origin_, static_cast<Held>(i), account.parts_[i].taken);
     }
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     std::erase(accounts_, &account);
     if (--account.origin_->sessions == 0) {
         origins_.erase(account.origin_->name);
@@ -88,7 +88,7 @@ Ledger::Found Ledger::try_take(Origin& origin, Held what, std::uint64_t amount, 
     const Limit& limit = limits_[i];
     const bool of_memory = limit.is_memory && memory_ != nullptr;
     const bool if_room = need == Need::asked || need == Need::room;
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     const std::uint64_t kept = limit.of_all / kKept;
     const std::uint64_t of_origin = origin.taken[i] + amount;
     const std::uint64_t all = taken_[i] + amount;
@@ -115,7 +115,7 @@ void Ledger::give(Origin& origin, Held what, std::uint64_t amount) {
     if (limits_[i].is_memory && memory_ != nullptr) {
         memory_->give(amount);
     }
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     origin.taken[i] -= amount;
     taken_[i] -= amount;
 }
@@ -124,7 +124,7 @@ std::vector<AccountCounts> Ledger::origins() const {
     std::map<std::string, Amounts> held;
     std::vector<std::pair<std::uint64_t, AccountCounts>> found;
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         for (const Account* const account : accounts_) {
             Amounts& sums = held[account->origin()];
             for (std::size_t i = 0; i < kHeldKinds; ++i) {
@@ -152,7 +152,7 @@ std::vector<AccountCounts> Ledger::origins() const {
 }
 
 std::uint64_t Ledger::held(Held what) const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     std::uint64_t sum = 0;
     for (const Account* const account : accounts_) {
         sum += account->held(what);

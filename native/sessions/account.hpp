@@ -162,9 +162,9 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
     const std::shared_ptr<Quota> memory_;
     const Limits limits_;
     mutable Mutex mutex_;
-    std::map<std::string, std::shared_ptr<Origin>> origins_;
-    std::vector<const Account*> accounts_;
-    Amounts taken_{};
+    std::map<std::string, std::shared_ptr<Origin>> origins_ GUARDED_BY(mutex_);
+    std::vector<const Account*> accounts_ GUARDED_BY(mutex_);
+    Amounts taken_ GUARDED_BY(mutex_){};
 };
 
 // The account of a session, and part of its origin's. What is held may go on any thread; the rest

@@ -18,6 +18,7 @@ constexpr auto kCatchUpPause = std::chrono::milliseconds(2);
 
 }  // namespace
 
+// NOLINTNEXTLINE(readability-function-size): what a session is made of
 Awaiting::Awaiting(std::shared_ptr<CachedSource> source, std::weak_ptr<TaskThread> thread,
                    std::shared_ptr<ClientRecord> client, std::shared_ptr<Sending> sending,
                    std::shared_ptr<Walkers> walkers, std::shared_ptr<WorkerPool> readers,

@@ -1,18 +1,17 @@
 #include "sessions/operators.hpp"
 
-#include <mutex>
 #include <utility>
 
 namespace ucxstore {
 
 void Operators::set_handler(Handler handler) {
     auto made = std::make_shared<const Handler>(std::move(handler));
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     handler_ = std::move(made);
 }
 
 std::shared_ptr<const Operators::Handler> Operators::handler() {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return handler_;
 }
 
@@ -39,7 +38,7 @@ void Operators::ask(Request request, Later<std::string> done) {
 bool Operators::close(std::chrono::milliseconds patience) {
     std::shared_ptr<const Handler> last;
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         last.swap(handler_);
     }
     return pool_.settle(patience);

@@ -42,7 +42,7 @@ class Operators : public std::enable_shared_from_this<Operators> {
     std::shared_ptr<const Handler> handler();
 
     Mutex mutex_;
-    std::shared_ptr<const Handler> handler_;
+    std::shared_ptr<const Handler> handler_ GUARDED_BY(mutex_);
     WorkerPool pool_{1, 0, "ucxstore-ops"};
 };
 

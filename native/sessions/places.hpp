@@ -36,13 +36,12 @@ class Places : public std::enable_shared_from_this<Places> {
   private:
     class Taken;
 
-    // What follows is under the lock.
-    std::uint64_t of(const std::string& origin) const;
+    std::uint64_t of(const std::string& origin) const REQUIRES(mutex_);
 
     const std::uint64_t most_;
     mutable Mutex mutex_;
-    std::uint64_t taken_ = 0;
-    std::map<std::string, std::uint64_t> taken_by_;
+    std::uint64_t taken_ GUARDED_BY(mutex_) = 0;
+    std::map<std::string, std::uint64_t> taken_by_ GUARDED_BY(mutex_);
 };
 
 }  // namespace ucxstore

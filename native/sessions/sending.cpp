@@ -131,7 +131,7 @@ Sending::Sent Sending::send_next() {
         message.payload = std::move(segment.packed);
         message.was_read = segment.owner != nullptr;
         message.was_fetched = next.is_charged();
-        message.value = message.was_read ? std::move(segment.owner) : next.value();
+        message.value = message.was_read ? segment.owner : next.value();
         message.reading = std::move(segment.reading);
         more = !next.done();
         if (!more) {

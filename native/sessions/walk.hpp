@@ -29,11 +29,11 @@ class Stopped : public std::exception {};
 class Brake {
   public:
     void stop() {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         stopped_ = true;
     }
     // Both throw Stopped.
-    [[nodiscard]] std::unique_lock<Mutex> hold() {
+    [[nodiscard]] std::unique_lock<Mutex> hold() UNCHECKED_LOCKS {  // the caller gets it
         std::unique_lock lock(mutex_);
         if (stopped_) {
             throw Stopped();
@@ -44,7 +44,7 @@ class Brake {
 
   private:
     Mutex mutex_;
-    bool stopped_ = false;
+    bool stopped_ GUARDED_BY(mutex_) = false;
 };
 
 // Has the session's thread take in what its client has sent, and waits for that: the client may

@@ -323,7 +323,7 @@ Block Arenas::take_pages(std::uint64_t bytes, std::uint64_t used) {
             return *block;
         }
     }
-    const auto too_many = [&] {
+    const auto too_many = [&]() REQUIRES(mutex_) {
         const std::uint64_t left = bound_ == nullptr ? leftovers_->bytes() : 0;
         return bytes > most_bytes_ - std::min(most_bytes_, touched_ + left) ||
                (bound_ != nullptr && !bound_->has_room(bytes));
@@ -335,7 +335,7 @@ Block Arenas::take_pages(std::uint64_t bytes, std::uint64_t used) {
         gone_.clear();  // at once: its memory is wanted, and counts if others keep it
         tell_idle();
     }
-    const auto refuse = [&] {
+    const auto refuse = [&]() REQUIRES(mutex_) {
         throw Error(ErrorKind::memory, "no room for " + std::to_string(bytes) +
                                            " bytes: arenas take " + std::to_string(touched_) +
                                            " bytes");
@@ -524,7 +524,7 @@ std::optional<Block> Arenas::adopt(Fd&& file, std::uint64_t bytes) {
     if (!shared::is_sealed(file, bytes)) {
         return std::nullopt;
     }
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (adopted_.size() >= most_adopted() || last_number_ == UINT32_MAX) {
         return std::nullopt;
     }
@@ -566,12 +566,12 @@ Arenas::Room& Arenas::add_arena(std::uint64_t at_least) {
 }
 
 std::uint64_t Arenas::bytes_of(std::uint32_t arena, std::uint64_t offset) const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return bytes_at(arena, offset);
 }
 
 void Arenas::bytes_of(std::span<const std::uint64_t> places, std::span<std::uint64_t> bytes) const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     for (std::size_t i = 0; i < places.size(); ++i) {
         bytes[i] = bytes_at(shared::arena_of(places[i]), shared::offset_of(places[i]));
     }
@@ -599,7 +599,7 @@ std::uint64_t Arenas::bytes_at(std::uint32_t arena, std::uint64_t offset) const 
 }
 
 std::shared_ptr<const Arena> Arenas::arena(std::uint32_t number) const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (const auto found = rooms_.find(number); found != rooms_.end()) {
         return found->second.arena;
     }
@@ -608,7 +608,7 @@ std::shared_ptr<const Arena> Arenas::arena(std::uint32_t number) const {
 }
 
 Arenas::Usage Arenas::usage() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     Usage usage{.arenas = rooms_.size() + adopted_.size(),
                 .reserved = reserved_ + adopted_bytes_,
                 .taken = taken_,

@@ -69,20 +69,20 @@ class Arena {
         // False where the arena is gone.
         template <typename Use>
         bool use(Use&& what) {
-            const std::lock_guard lock(mutex_);
+            const Lock lock(mutex_);
             if (arena_ != nullptr) {
                 what(*arena_);
             }
             return arena_ != nullptr;
         }
         void clear() {
-            const std::lock_guard lock(mutex_);
+            const Lock lock(mutex_);
             arena_ = nullptr;
         }
 
       private:
         Mutex mutex_;
-        const Arena* arena_;
+        const Arena* arena_ GUARDED_BY(mutex_);
     };
     const std::shared_ptr<Reference>& reference() const { return reference_; }
 
@@ -230,43 +230,46 @@ class Arenas {
 
     // Holds the lock. What is dropped meanwhile is freed after it: of a large arena that takes
     // long.
-    class Locked {
+    class SCOPED_CAPABILITY Locked {
       public:
-        explicit Locked(Arenas& arenas) : arenas_(arenas), lock_(arenas.mutex_) {}
+        explicit Locked(Arenas& arenas) ACQUIRE(arenas.mutex_) : arenas_(arenas) {
+            arenas_.mutex_.lock();
+        }
         Locked(const Locked&) = delete;
         Locked& operator=(const Locked&) = delete;
-        ~Locked() {
+        ~Locked() RELEASE() {
             gone_.swap(arenas_.gone_);
-            lock_.unlock();
+            arenas_.mutex_.unlock();
         }
 
       private:
         Arenas& arenas_;
         Rooms gone_;
-        std::unique_lock<Mutex> lock_;
     };
 
-    Block take_small(std::uint64_t block_bytes);
+    Block take_small(std::uint64_t block_bytes) REQUIRES(mutex_);
     // `used` are those of the bytes that a value is to have now.
-    Block take_pages(std::uint64_t bytes, std::uint64_t used);
-    void give_pages(std::uint32_t arena, std::uint64_t offset, std::uint64_t bytes);
-    Room& add_arena(std::uint64_t at_least);
+    Block take_pages(std::uint64_t bytes, std::uint64_t used) REQUIRES(mutex_);
+    void give_pages(std::uint32_t arena, std::uint64_t offset, std::uint64_t bytes)
+        REQUIRES(mutex_);
+    Room& add_arena(std::uint64_t at_least) REQUIRES(mutex_);
     bool counts_pages() const { return most_bytes_ != kAnyBytes || bound_ != nullptr; }
     // Return the bytes that a block reuses; nullopt where there is no room for those that are
     // fresh.
     std::optional<std::uint64_t> touch(Room& room, std::uint64_t page, std::uint64_t count,
-                                       std::uint64_t used);
-    std::optional<std::uint64_t> tell_block(std::uint64_t fresh, std::uint64_t used);
-    void untouch(Room& room, std::uint64_t offset, std::uint64_t bytes);
-    void tell_idle() noexcept;
-    void tell_given(const Block& block) noexcept;
-    void tell_readers(Room& room);
+                                       std::uint64_t used) REQUIRES(mutex_);
+    std::optional<std::uint64_t> tell_block(std::uint64_t fresh, std::uint64_t used)
+        REQUIRES(mutex_);
+    void untouch(Room& room, std::uint64_t offset, std::uint64_t bytes) REQUIRES(mutex_);
+    void tell_idle() noexcept REQUIRES(mutex_);
+    void tell_given(const Block& block) noexcept REQUIRES(mutex_);
+    void tell_readers(Room& room) REQUIRES(mutex_);
     // For one of those that hold the lock by a Locked.
-    bool try_drop(Rooms::iterator room);
-    Rooms::iterator longest_empty(bool untried = false);
-    std::uint64_t bytes_at(std::uint32_t arena, std::uint64_t offset) const;
-    void set_timer();
-    void give_adopted(const Block& block);
+    bool try_drop(Rooms::iterator room) REQUIRES(mutex_);
+    Rooms::iterator longest_empty(bool untried = false) REQUIRES(mutex_);
+    std::uint64_t bytes_at(std::uint32_t arena, std::uint64_t offset) const REQUIRES(mutex_);
+    void set_timer() REQUIRES(mutex_);
+    void give_adopted(const Block& block) REQUIRES(mutex_);
 
     const OnDrop on_drop_;
     const std::uint64_t first_bytes_;
@@ -277,20 +280,21 @@ class Arenas {
     const std::shared_ptr<Reclaimer> reclaimer_ = std::make_shared<Reclaimer>();
     const Fd timer_;
     mutable Mutex mutex_;
-    Rooms rooms_;  // the oldest first
-    Rooms gone_;   // are to be freed
-    std::map<std::uint32_t, std::shared_ptr<const Arena>> adopted_;
-    std::map<std::uint64_t, std::set<SlabPlace>> partly_;  // slabs with room, by block size
-    std::uint32_t last_number_ = 0;
-    std::uint64_t reserved_ = 0;
-    std::uint64_t kept_ = 0;  // bytes of arenas that are empty
-    std::uint64_t taken_ = 0;
-    std::uint64_t slack_ = 0;
-    std::uint64_t adopted_bytes_ = 0;
-    std::uint64_t touched_ = 0;
-    std::uint64_t round_ = 0;   // of tries to give arenas back
-    std::int64_t told_ = 0;     // of what lies idle, to `bound_`
-    std::uint64_t reused_ = 0;  // by blocks, as `bound_` counts
+    Rooms rooms_ GUARDED_BY(mutex_);  // the oldest first
+    Rooms gone_ GUARDED_BY(mutex_);   // are to be freed
+    std::map<std::uint32_t, std::shared_ptr<const Arena>> adopted_ GUARDED_BY(mutex_);
+    std::map<std::uint64_t, std::set<SlabPlace>> partly_
+        GUARDED_BY(mutex_);  // slabs with room, by block size
+    std::uint32_t last_number_ GUARDED_BY(mutex_) = 0;
+    std::uint64_t reserved_ GUARDED_BY(mutex_) = 0;
+    std::uint64_t kept_ GUARDED_BY(mutex_) = 0;  // bytes of arenas that are empty
+    std::uint64_t taken_ GUARDED_BY(mutex_) = 0;
+    std::uint64_t slack_ GUARDED_BY(mutex_) = 0;
+    std::uint64_t adopted_bytes_ GUARDED_BY(mutex_) = 0;
+    std::uint64_t touched_ GUARDED_BY(mutex_) = 0;
+    std::uint64_t round_ GUARDED_BY(mutex_) = 0;   // of tries to give arenas back
+    std::int64_t told_ GUARDED_BY(mutex_) = 0;     // of what lies idle, to `bound_`
+    std::uint64_t reused_ GUARDED_BY(mutex_) = 0;  // by blocks, as `bound_` counts
 };
 
 }  // namespace ucxstore

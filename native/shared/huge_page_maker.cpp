@@ -28,7 +28,7 @@ HugePageMaker::~HugePageMaker() {
         return;
     }
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         stop_ = true;
     }
     changed_.notify_all();
@@ -38,7 +38,7 @@ HugePageMaker::~HugePageMaker() {
 }
 
 void HugePageMaker::add(const Arena& arena, const Block& block, std::weak_ptr<void> alive) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (refused_ >= kRefusals || getpid() != pid_) {
         return;
     }
@@ -56,12 +56,12 @@ void HugePageMaker::add(const Arena& arena, const Block& block, std::weak_ptr<vo
 }
 
 bool HugePageMaker::stopped() {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return stop_;
 }
 
 void HugePageMaker::run() {
-    std::unique_lock lock(mutex_);
+    UniqueLock lock(mutex_);
     while (!stop_) {
         if (values_.empty()) {
             changed_.wait(lock);
@@ -114,7 +114,7 @@ bool HugePageMaker::collapse(const Arena& arena, std::uint64_t at) {
     if (done) {
         arena.set_huge(at / kPiece);
     }
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     refused_ = done ? 0 : refused_ + 1;
     return refused_ < kRefusals;
 }

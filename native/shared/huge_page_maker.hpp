@@ -46,10 +46,10 @@ class HugePageMaker {
     const int pid_;
     Mutex mutex_;
     Condition changed_;
-    std::deque<Value> values_;
-    bool stop_ = false;
-    int refused_ = 0;  // times in a row: a kernel that cannot
-    std::thread thread_;
+    std::deque<Value> values_ GUARDED_BY(mutex_);
+    bool stop_ GUARDED_BY(mutex_) = false;
+    int refused_ GUARDED_BY(mutex_) = 0;  // times in a row: a kernel that cannot
+    std::thread thread_ GUARDED_BY(mutex_);
 };
 
 }  // namespace ucxstore::shared

@@ -11,7 +11,7 @@
 namespace ucxstore {
 
 void Leftovers::add(int descriptor, std::uint64_t bytes) noexcept try {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (bytes == 0) {
         return;
     }
@@ -29,7 +29,7 @@ void Leftovers::add(int descriptor, std::uint64_t bytes) noexcept try {
 }
 
 std::uint64_t Leftovers::bytes() {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (!files_.empty()) {
         read_ends();
     }

@@ -23,12 +23,12 @@ class Leftovers {
     std::uint64_t bytes();
 
   private:
-    void read_ends();
+    void read_ends() REQUIRES(mutex_);
 
     Mutex mutex_;
-    Fd events_;
-    std::unordered_map<int, std::uint64_t> files_;  // by their watches
-    std::uint64_t bytes_ = 0;
+    Fd events_ GUARDED_BY(mutex_);
+    std::unordered_map<int, std::uint64_t> files_ GUARDED_BY(mutex_);  // by their watches
+    std::uint64_t bytes_ GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace ucxstore

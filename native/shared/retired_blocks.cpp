@@ -131,7 +131,7 @@ RetiredBlocks::RetiredBlocks(Arenas& arenas, ReaderLimit* reader_limit, std::uin
 RetiredBlocks::~RetiredBlocks() {
     if (getpid() == pid_) {  // a forked child has not the thread
         {
-            const std::lock_guard lock(mutex_);
+            const Lock lock(mutex_);
             ending_ = true;
         }
         changed_.notify_all();
@@ -149,7 +149,7 @@ std::uint64_t RetiredBlocks::allowed() const {
 // Not under `sweeping_`: a newcomer does not wait for the pins of others.
 void RetiredBlocks::add(std::shared_ptr<PinTable> table) {
     const std::uint64_t now = allowed();
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     tables_.push_back(std::move(table));
     told_ = std::max(told_, now);
     if (reader_limit_ != nullptr) {  // it is told what it may hold now
@@ -158,7 +158,7 @@ void RetiredBlocks::add(std::shared_ptr<PinTable> table) {
 }
 
 RetiredBlocks::Tables RetiredBlocks::tables() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return tables_;
 }
 
@@ -172,7 +172,7 @@ void RetiredBlocks::retire(const Block& block, std::shared_ptr<void> keeps) {
     bool due = false;
     bool alone = false;
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         retired_.push_back({block, std::move(keeps)});
         bytes_ += block.bytes;
         alone = tables_.empty();
@@ -189,7 +189,7 @@ void RetiredBlocks::retire(const Block& block, std::shared_ptr<void> keeps) {
 }
 
 void RetiredBlocks::sweep(bool needed) {
-    const std::lock_guard lock(sweeping_);
+    const Lock lock(sweeping_);
     look_and_free(needed);
 }
 
@@ -213,7 +213,7 @@ void RetiredBlocks::sweep_soon() {
 
 void RetiredBlocks::make_room(std::uint64_t bytes, bool needed) {
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         const std::uint64_t unseen = bytes_ - std::min(bytes_, seen_bytes_);
         if (look_took_ >= kShort && unseen < bytes && saved(Clock::now()).count() < 0) {
             return;
@@ -224,12 +224,13 @@ void RetiredBlocks::make_room(std::uint64_t bytes, bool needed) {
 
 void RetiredBlocks::sweep_when_due() {
     {
-        std::unique_lock lock(mutex_);
-        if (changed_.wait_until(lock, next_look_.load(), [this] { return ending_; })) {
+        UniqueLock lock(mutex_);
+        if (changed_.wait_until(lock, next_look_.load(),
+                                [this]() REQUIRES(mutex_) { return ending_; })) {
             return;
         }
     }
-    const std::lock_guard lock(sweeping_);
+    const Lock lock(sweeping_);
     wanted_ = false;  // what is different from now on is seen by another one
     look_and_free(false);
 }
@@ -241,8 +242,8 @@ void RetiredBlocks::forget_gone() {
             gone.push_back(std::move(table));
         }
     }
-    const std::lock_guard lock(mutex_);
-    std::erase_if(tables_, [&](const auto& table) {
+    const Lock lock(mutex_);
+    std::erase_if(tables_, [&](const auto& table) REQUIRES(mutex_) {
         if (std::ranges::find(gone, table) == gone.end()) {
             return false;
         }
@@ -257,7 +258,7 @@ void RetiredBlocks::look_and_free(bool needed) {
     Blocks retired;
     std::uint64_t seen = 0;
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         retired.swap(retired_);
         seen = bytes_;
     }
@@ -275,7 +276,7 @@ void RetiredBlocks::look_and_free(bool needed) {
         step();
         arenas_.give(one.block);
     }
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     bytes_ -= bytes;
     retired_.splice(retired_.begin(), retired);
     next_blocks_ = retired_.size() + kBlocks;
@@ -325,7 +326,7 @@ RetiredBlocks::Look RetiredBlocks::look(const Blocks& retired) {
     const std::uint64_t now = allowed();
     std::uint64_t before = 0;
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         before = std::exchange(told_, now);
         if (reader_limit_ != nullptr) {
             reader_limit_->set_held(look.pinned_bytes);
@@ -465,7 +466,7 @@ std::unordered_set<Place> RetiredBlocks::pinned() const {
 }
 
 SeenCounts RetiredBlocks::seen() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     SeenCounts sum = seen_before_;
     for (const auto& table : tables_) {
         sum += table->seen();
@@ -475,7 +476,7 @@ SeenCounts RetiredBlocks::seen() const {
 
 unsigned RetiredBlocks::take_uses(Place place) const {
     unsigned sum = 0;
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     for (const auto& table : tables_) {
         sum += table->take_uses(place);
     }
@@ -483,7 +484,7 @@ unsigned RetiredBlocks::take_uses(Place place) const {
 }
 
 std::uint64_t RetiredBlocks::waiting() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return bytes_;
 }
 

@@ -106,16 +106,15 @@ class RetiredBlocks {
     struct Look;
 
     std::uint64_t allowed() const;
-    // What there is of the time for looks. Under `mutex_`.
-    Clock::duration saved(TimePoint now) const {
+    // What there is of the time for looks.
+    Clock::duration saved(TimePoint now) const REQUIRES(mutex_) {
         return std::min<Clock::duration>(kSaved, saved_ + (now - looked_) / kPart);
     }
     Tables tables() const;
     void sweep_when_due();
-    // What follows is under `sweeping_`.
-    void look_and_free(bool needed);
-    void find_unpinned(Blocks& retired, Blocks& freed, bool needed);
-    Look look(const Blocks& retired);
+    void look_and_free(bool needed) REQUIRES(sweeping_);
+    void find_unpinned(Blocks& retired, Blocks& freed, bool needed) REQUIRES(sweeping_);
+    Look look(const Blocks& retired) REQUIRES(sweeping_);
     void look_at(const std::shared_ptr<PinTable>& table, Look& look) const;
     static bool revoke(Look& look);
 
@@ -124,27 +123,31 @@ class RetiredBlocks {
     const std::uint64_t most_held_;
     const std::shared_ptr<ArenaBound> bound_;
 
-    Mutex sweeping_;                               // before mutex_
-    std::map<std::string, std::uint64_t> shares_;  // of origins: what each may have
-    std::int64_t kept_ = 0;                        // as told to bound_
+    Mutex sweeping_ ACQUIRED_BEFORE(mutex_);
+    std::map<std::string, std::uint64_t> shares_
+        GUARDED_BY(sweeping_);                     // of origins: what each may have
+    std::int64_t kept_ GUARDED_BY(sweeping_) = 0;  // as told to bound_
     std::atomic<TimePoint> next_look_{};
     std::atomic<bool> wanted_ = false;  // a sweep that has not begun
 
     mutable Mutex mutex_;
-    Tables tables_;
-    SeenCounts seen_before_;  // by those that have gone
-    std::uint64_t told_ = 0;  // the most that readers were told since the last look
-    Blocks retired_;
-    std::uint64_t bytes_ = 0;
-    std::uint64_t seen_bytes_ = 0;    // of these, that the last look has found pinned
-    Clock::duration look_took_{0};    // the last one
-    Clock::duration saved_ = kSaved;  // of the time for looks, at the end of the last one
-    TimePoint looked_{};              // when that was
+    Tables tables_ GUARDED_BY(mutex_);
+    SeenCounts seen_before_ GUARDED_BY(mutex_);  // by those that have gone
+    std::uint64_t told_ GUARDED_BY(mutex_) =
+        0;  // the most that readers were told since the last look
+    Blocks retired_ GUARDED_BY(mutex_);
+    std::uint64_t bytes_ GUARDED_BY(mutex_) = 0;
+    std::uint64_t seen_bytes_ GUARDED_BY(mutex_) =
+        0;  // of these, that the last look has found pinned
+    Clock::duration look_took_ GUARDED_BY(mutex_){0};  // the last one
+    Clock::duration saved_ GUARDED_BY(mutex_) =
+        kSaved;                              // of the time for looks, at the end of the last one
+    TimePoint looked_ GUARDED_BY(mutex_){};  // when that was
     Condition changed_;
-    bool ending_ = false;
+    bool ending_ GUARDED_BY(mutex_) = false;
     // Where the next sweep is due: what is pinned for long must not have each block ask anew.
-    std::size_t next_blocks_ = 0;
-    std::uint64_t next_bytes_ = 0;
+    std::size_t next_blocks_ GUARDED_BY(mutex_) = 0;
+    std::uint64_t next_bytes_ GUARDED_BY(mutex_) = 0;
 
     const pid_t pid_ = getpid();
     WorkerPool sweeper_{1, 0, "ucxstore-pins"};

@@ -62,14 +62,14 @@ void SessionWatch::count(std::uint64_t bytes) const {
 
 std::shared_ptr<SessionPage> SessionPages::add() {
     auto page = std::make_shared<SessionPage>();
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     drop_gone();
     pages_.push_back(page);
     return page;
 }
 
 SeenCounts SessionPages::counts() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     SeenCounts sum = before_;
     for (const auto& page : pages_) {
         sum += page->seen();
@@ -78,7 +78,7 @@ SeenCounts SessionPages::counts() const {
 }
 
 void SessionPages::drop_gone() {
-    std::erase_if(pages_, [this](const auto& page) {
+    std::erase_if(pages_, [this](const auto& page) REQUIRES(mutex_) {
         const bool gone = page.use_count() == 1;
         if (gone) {
             before_ += page->seen();

@@ -65,11 +65,12 @@ class SessionPages {
     SeenCounts counts() const;
 
   private:
-    void drop_gone();
+    void drop_gone() REQUIRES(mutex_);
 
     mutable Mutex mutex_;
-    std::vector<std::shared_ptr<SessionPage>> pages_;  // gone: those that nobody else has any more
-    SeenCounts before_;                                // of pages that were dropped
+    std::vector<std::shared_ptr<SessionPage>> pages_
+        GUARDED_BY(mutex_);                 // gone: those that nobody else has any more
+    SeenCounts before_ GUARDED_BY(mutex_);  // of pages that were dropped
 };
 
 }  // namespace ucxstore::shared

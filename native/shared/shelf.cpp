@@ -163,7 +163,7 @@ void Shelf::publish(const Region& value, std::uint64_t until) {
         since_look = 0;
         retired_blocks_.sweep_soon();
     }
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     try {
         step();
         index_.put(ours->key(), ours->entry(until));
@@ -177,26 +177,26 @@ void Shelf::publish(const Region& value, std::uint64_t until) {
 }
 
 void Shelf::withdraw(std::string_view key) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     index_.remove(key);
 }
 
 void Shelf::withdraw(const Sized& value) {
     const Value* const ours = own(value);
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (ours != nullptr && ours->was_published) {
         index_.remove(ours->key());
     }
 }
 
 void Shelf::believe_until(std::uint64_t until) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     index_.believe_until(until);
 }
 
 void Shelf::end() {
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         ended_ = true;
         retired_blocks_.end();
     }
@@ -206,7 +206,7 @@ void Shelf::end() {
 std::shared_ptr<PinTable> Shelf::add_reader(std::shared_ptr<const void> keeps,
                                             std::shared_ptr<Holder> holder) {
     auto table = std::make_shared<PinTable>(counts_uses_, std::move(keeps), std::move(holder));
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (ended_) {
         throw Error(ErrorKind::scratch_ended, "its values are no longer shown");
     }
@@ -232,12 +232,12 @@ std::uint64_t Shelf::seen_unasked() const {
 }
 
 Shelf::Index Shelf::index() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return {duplicate(index_.descriptor()), index_.generation()};
 }
 
 std::uint64_t Shelf::generation() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return index_.generation();
 }
 
@@ -248,13 +248,13 @@ std::optional<std::uint32_t> Shelf::arena_with(const Region& value) const {
     if (ours == nullptr) {
         return std::nullopt;
     }
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return ours->was_published && !ended_ ? std::optional(ours->arena()) : std::nullopt;
 }
 
 std::shared_ptr<void> Shelf::watch_drops(OnDrop on_drop) {
     auto watcher = std::make_shared<OnDrop>(std::move(on_drop));
-    const std::lock_guard lock(watchers_mutex_);
+    const Lock lock(watchers_mutex_);
     std::erase_if(watchers_, [](const auto& weak) { return weak.expired(); });
     watchers_.push_back(watcher);
     return watcher;
@@ -263,7 +263,7 @@ std::shared_ptr<void> Shelf::watch_drops(OnDrop on_drop) {
 void Shelf::dropped(std::uint32_t number) {
     std::vector<std::shared_ptr<OnDrop>> watchers;
     {
-        const std::lock_guard lock(watchers_mutex_);
+        const Lock lock(watchers_mutex_);
         for (const auto& weak : watchers_) {
             if (auto watcher = weak.lock()) {
                 watchers.push_back(std::move(watcher));

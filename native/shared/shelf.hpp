@@ -140,15 +140,16 @@ class Shelf : public std::enable_shared_from_this<Shelf> {
     const bool counts_uses_;
     std::atomic<std::uint64_t> shown_ = 0;
     Mutex watchers_mutex_;
-    std::vector<std::weak_ptr<OnDrop>> watchers_;
+    std::vector<std::weak_ptr<OnDrop>> watchers_ GUARDED_BY(watchers_mutex_);
     Arenas arenas_;
     // At once: whoever reads what was just written should be able to map it.
     HugePageMaker huge_page_maker_{std::chrono::milliseconds(0)};
     ReaderLimit reader_limit_;
     RetiredBlocks retired_blocks_;
     mutable Mutex mutex_;
-    bool ended_ = false;
-    IndexWriter index_{[this](Place place, std::uint64_t) { return bytes_at(place); }};
+    bool ended_ GUARDED_BY(mutex_) = false;
+    IndexWriter index_ GUARDED_BY(mutex_){
+        [this](Place place, std::uint64_t) { return bytes_at(place); }};
 };
 
 }  // namespace ucxstore::shared

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <mutex>
 #include <new>
 #include <optional>
 #include <utility>
@@ -68,14 +67,14 @@ struct Committer::State {
     DurableDirectories directories;
     WorkerPool pool;
     Mutex mutex;
-    FairQueue<Job> waiting;
+    FairQueue<Job> waiting GUARDED_BY(mutex);
 
     std::optional<Job> next() noexcept {
-        const std::lock_guard lock(mutex);
+        const Lock lock(mutex);
         return next_under_lock();
     }
 
-    std::optional<Job> next_under_lock() noexcept {
+    std::optional<Job> next_under_lock() noexcept REQUIRES(mutex) {
         auto taken = waiting.take();
         if (!taken) {
             return std::nullopt;
@@ -90,7 +89,7 @@ struct Committer::State {
         std::vector<Job> taken;
         taken.reserve(1);
         std::uint64_t bytes = 0;
-        const std::lock_guard lock(mutex);
+        const Lock lock(mutex);
         while (taken.empty() || (bytes < kMostBytes && has_room(taken))) {
             std::optional<Job> job = next_under_lock();
             if (!job) {
@@ -198,7 +197,7 @@ Durability Committer::durability() const { return state_->durability; }
 void Committer::add(Change& change, Done done, const Whose& whose) {
     bool many = false;
     {
-        const std::lock_guard lock(state_->mutex);
+        const Lock lock(state_->mutex);
         state_->waiting.push(whose, {&change, std::move(done)});
         many = state_->waiting.size() > kMostWaiting;
     }

@@ -45,7 +45,7 @@ void DurableDirectories::sync(std::set<std::string> paths) {
                 found.emplace(path, identity);
             }
         }
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         if (known_.size() > kMostKnown) {
             known_.clear();
         }
@@ -53,7 +53,7 @@ void DurableDirectories::sync(std::set<std::string> paths) {
             known_.insert_or_assign(path, identity);
         }
     } catch (const Error& error) {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         failure_ = error.what();
         throw;
     }
@@ -70,13 +70,13 @@ DurableDirectories::Identity DurableDirectories::identity_of(const Fd& directory
 }
 
 bool DurableDirectories::knows(const std::string& path, const Identity& identity) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     const auto found = known_.find(path);
     return found != known_.end() && found->second == identity;
 }
 
 void DurableDirectories::check() {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (!failure_.empty()) {
         throw Error(ErrorKind::storage,
                     "the server no longer writes, because the disk has failed (" + failure_ +

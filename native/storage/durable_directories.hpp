@@ -42,8 +42,8 @@ class DurableDirectories {
 
     const DirectoryRoot& root_;
     Mutex mutex_;
-    Known known_;  // whose entry in the directory above is on the medium
-    std::string failure_;
+    Known known_ GUARDED_BY(mutex_);  // whose entry in the directory above is on the medium
+    std::string failure_ GUARDED_BY(mutex_);
 };
 
 // Brings a directory that a storage is to be in to the medium, with those above it that this

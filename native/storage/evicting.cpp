@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <mutex>
 #include <string_view>
 #include <utility>
 
@@ -68,7 +67,7 @@ std::shared_ptr<Region> Evicting::stand_in(const std::string& key, const Region&
 void Evicting::note_gone(std::uint64_t bytes) {
     ++evicted_;
     evicted_bytes_ += bytes;
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     log_.add(bytes);
 }
 

@@ -41,7 +41,7 @@ class Evicting : public Shedding {
     std::atomic<std::uint64_t> evicted_ = 0;
     std::atomic<std::uint64_t> evicted_bytes_ = 0;
     Mutex mutex_;
-    log::Evictions log_{"memory"};  // under the lock
+    log::Evictions log_ GUARDED_BY(mutex_){"memory"};
 };
 
 }  // namespace ucxstore

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <exception>
 #include <mutex>
-#include <shared_mutex>
 #include <utility>
 
 #include "base/mutex.hpp"
@@ -214,7 +213,7 @@ void MemoryStorage::look_again() const {
 }
 
 MemoryStorage::Catalog MemoryStorage::close(std::string why) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     closed_ = std::move(why);
     stored_ = 0;
     if (shelf_ != nullptr) {
@@ -236,7 +235,7 @@ void MemoryStorage::check_there(const Entry& entry) const {
 }
 
 std::shared_ptr<const Region> MemoryStorage::find(const std::string& key) {
-    const std::shared_lock lock(mutex_);
+    const ReadLock lock(mutex_);
     check_open();
     const auto found = catalog_.find(key);
     if (found == catalog_.end()) {
@@ -248,7 +247,7 @@ std::shared_ptr<const Region> MemoryStorage::find(const std::string& key) {
 }
 
 std::optional<std::uint64_t> MemoryStorage::size(const std::string& key) {
-    const std::shared_lock lock(mutex_);
+    const ReadLock lock(mutex_);
     check_open();
     const auto found = catalog_.find(key);
     return found == catalog_.end() ? std::nullopt : std::optional(found->second.value->size());
@@ -374,7 +373,7 @@ bool MemoryStorage::uses_reserve(const std::string& key) const {
     if (spills()) {
         return false;
     }
-    const std::shared_lock lock(mutex_);
+    const ReadLock lock(mutex_);
     check_open();
     const auto found = catalog_.find(key);
     return found != catalog_.end() && !found->second.lost;
@@ -399,7 +398,7 @@ std::uint64_t MemoryStorage::more_for(const std::string& key, std::uint64_t size
 
 MemoryCounts MemoryStorage::memory() const {
     look_again();
-    const std::shared_lock lock(mutex_);
+    const ReadLock lock(mutex_);
     MemoryCounts counts{.values = catalog_.size() - lost_,
                         .bytes = stored_,
                         .used = quota_->used(),
@@ -416,7 +415,7 @@ bool MemoryStorage::put(const std::string& key, std::shared_ptr<Region> committe
     std::shared_ptr<const Region> region = std::move(committed);
     // The old region may be large, and freeing it slow: that happens after the lock is gone.
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         check_open();
         const auto [at, added] = catalog_.try_emplace(key);
         Entry& entry = at->second;
@@ -464,7 +463,7 @@ void MemoryStorage::remove(const std::string& key, const Consent& consent) {
     const auto held = consent ? consent(false) : std::unique_lock<Mutex>();
     std::shared_ptr<const Region> old;
     std::shared_ptr<void> records;
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     check_open();
     const auto found = catalog_.find(key);
     if (found != catalog_.end()) {
@@ -484,7 +483,7 @@ void MemoryStorage::remove(const std::string& key, const Consent& consent) {
 
 // Whether there would be room for so many bytes, if all went that may.
 bool MemoryStorage::can_free(std::uint64_t bytes) const {
-    const std::shared_lock lock(mutex_);
+    const ReadLock lock(mutex_);
     return bytes <= quota_->limit() - std::min(quota_->limit(), quota_->taken()) + order_.bytes();
 }
 
@@ -513,7 +512,7 @@ bool MemoryStorage::shed(std::uint64_t bytes) {
 std::vector<MemoryStorage::Victim> MemoryStorage::choose(std::uint64_t bytes) {
     Readers readers(shelf_.get());
     std::vector<Victim> victims;
-    std::unique_lock lock(mutex_);
+    UniqueLock lock(mutex_);
     S3Fifo::Search search(order_, readers);
     std::uint64_t sum = 0;
     for (int looks = 1; sum < bytes && !search.over(); ++looks) {
@@ -532,7 +531,7 @@ std::vector<MemoryStorage::Victim> MemoryStorage::choose(std::uint64_t bytes) {
 // Puts it into the place of the value, unless that was replaced or removed meanwhile. Without one,
 // the value stays.
 bool MemoryStorage::exchange(const Victim& victim, const std::shared_ptr<Region>& stand_in) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     const auto found = catalog_.find(victim.key);
     if (found == catalog_.end() || found->second.value != victim.value) {
         return false;
@@ -598,7 +597,7 @@ Page MemoryStorage::list(const std::string& prefix, bool delimited, const std::s
 // Goes on from the page's cursor: whether there is more to be listed, and room for it.
 bool MemoryStorage::list_some(Page& page, const std::string& prefix, bool delimited,
                               std::size_t& left) const {
-    const std::shared_lock lock(mutex_);
+    const ReadLock lock(mutex_);
     check_open();
     auto at = catalog_.lower_bound(page.cursor);
     for (int looked = 0; at != catalog_.end() && at->first.starts_with(prefix); ++looked) {

@@ -104,11 +104,10 @@ class MemoryStorage : public Storage {
     void shed_soon() noexcept;
     void shed_what_is_over();
 
-    // These are for who holds the lock.
-    void check_open() const;
-    void check_there(const Entry& entry) const;
-    void enter(Catalog::iterator at) noexcept;
-    void leave_counts(const Entry& entry) noexcept;
+    void check_open() const REQUIRES_SHARED(mutex_);
+    void check_there(const Entry& entry) const REQUIRES_SHARED(mutex_);
+    void enter(Catalog::iterator at) noexcept REQUIRES(mutex_);
+    void leave_counts(const Entry& entry) noexcept REQUIRES(mutex_);
 
     bool list_some(Page& page, const std::string& prefix, bool delimited, std::size_t& left) const;
     bool uses_reserve(const std::string& key) const;
@@ -128,11 +127,11 @@ class MemoryStorage : public Storage {
         std::make_shared<std::atomic<std::uint64_t>>(0);  // bytes of records_of_spilled()
     std::shared_ptr<void> reclaim_;                       // of what the shelf keeps for readers
     mutable SharedMutex mutex_;
-    Catalog catalog_;
-    S3Fifo order_;              // of the values that may go
-    std::uint64_t stored_ = 0;  // bytes of the values in the catalog
-    std::uint64_t lost_ = 0;    // entries that are
-    std::string closed_;        // why; "" where it is not
+    Catalog catalog_ GUARDED_BY(mutex_);
+    S3Fifo order_ GUARDED_BY(mutex_);              // of the values that may go
+    std::uint64_t stored_ GUARDED_BY(mutex_) = 0;  // bytes of the values in the catalog
+    std::uint64_t lost_ GUARDED_BY(mutex_) = 0;    // entries that are
+    std::string closed_ GUARDED_BY(mutex_);        // why; "" where it is not
 
     const pid_t pid_ = getpid();
     std::atomic<bool> leaving_ = false;

@@ -140,8 +140,8 @@ class Quota : public ArenaBound {
     const std::shared_ptr<Leftovers> leftovers_ = std::make_shared<Leftovers>();
     WriteBudget writes_{limit_};
     Mutex mutex_;
-    std::vector<std::weak_ptr<const Reclaim>> reclaims_;
-    std::weak_ptr<const Shed> shed_;
+    std::vector<std::weak_ptr<const Reclaim>> reclaims_ GUARDED_BY(mutex_);
+    std::weak_ptr<const Shed> shed_ GUARDED_BY(mutex_);
 };
 
 }  // namespace ucxstore

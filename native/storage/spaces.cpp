@@ -43,7 +43,7 @@ Spaces::Spaces(const MemoryStorage& memory, bool visible, std::optional<std::uin
 
 Spaces::~Spaces() {
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         stopping_ = true;
     }
     changed_.notify_all();
@@ -58,7 +58,7 @@ void Spaces::begin(const std::string& name, std::uint64_t quota, Timeout timeout
         throw Error(ErrorKind::storage,
                     "no time-out of a scratch space: " + std::to_string(timeout.count()) + " ms");
     }
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     auto values = std::make_shared<MemoryStorage>(
         std::make_shared<Quota>(quota, called(name), room_), false, make_shelf(quota));
     if (!thread_.joinable()) {
@@ -86,7 +86,7 @@ std::shared_ptr<shared::Shelf> Spaces::make_shelf(std::uint64_t quota) const {
 }
 
 void Spaces::renew(const std::string& name, TimePoint now, std::weak_ptr<const void> session) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     const auto found = spaces_.find(name);
     if (found == spaces_.end()) {
         throw Error(ErrorKind::scratch_ended, gone(name));
@@ -98,7 +98,7 @@ void Spaces::renew(const std::string& name, TimePoint now, std::weak_ptr<const v
 
 void Spaces::end(const std::string& name, std::function<void()> freed) {
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         const auto found = spaces_.find(name);
         if (found != spaces_.end()) {
             close(found, std::move(freed));
@@ -109,19 +109,19 @@ void Spaces::end(const std::string& name, std::function<void()> freed) {
 }
 
 void Spaces::end_all() {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     for (auto at = spaces_.begin(); at != spaces_.end();) {
         at = close(at, {});
     }
 }
 
 void Spaces::expire(TimePoint now) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     close_overdue(now);
 }
 
 std::shared_ptr<Storage> Spaces::find(std::string_view name) const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     const auto found = spaces_.find(name);
     if (found == spaces_.end()) {
         throw Error(ErrorKind::scratch_ended, gone(name));
@@ -131,7 +131,7 @@ std::shared_ptr<Storage> Spaces::find(std::string_view name) const {
 
 std::vector<SpaceCounts> Spaces::counts(TimePoint now) const {
     std::vector<SpaceCounts> counts;
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     for (const auto& [name, space] : spaces_) {
         counts.push_back({name.substr(0, kShownBytes), space.values->held(),
                           space.values->quota()->limit(),
@@ -141,7 +141,7 @@ std::vector<SpaceCounts> Spaces::counts(TimePoint now) const {
 }
 
 ShelfCounts Spaces::shelf_counts() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     ShelfCounts sum = seen_before_;
     for (const auto& [name, space] : spaces_) {
         if (const auto shelf = space.values->shelf()) {
@@ -157,7 +157,7 @@ ShelfCounts Spaces::shelf_counts() const {
 }
 
 void Spaces::forget_gone() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     for (const auto& [name, space] : spaces_) {
         if (const auto shelf = space.values->shelf()) {
             shelf->forget_gone();
@@ -210,10 +210,11 @@ Spaces::TimePoint Spaces::close_overdue(TimePoint now) {
     return next;
 }
 
-void Spaces::run() {
+// keep_house() may fail while it does not have the lock.
+void Spaces::run() UNCHECKED_LOCKS {
     TimePoint next_sweep{};
     TimePoint next_trim{};
-    std::unique_lock lock(mutex_);
+    UniqueLock lock(mutex_);
     while (!stopping_) {
         try {
             keep_house(lock, next_sweep, next_trim);
@@ -227,8 +228,7 @@ void Spaces::run() {
 }
 
 // Ends, frees, sweeps or trims what is due, or waits until something is.
-void Spaces::keep_house(std::unique_lock<Mutex>& lock, TimePoint& next_sweep,
-                        TimePoint& next_trim) {
+void Spaces::keep_house(UniqueLock<Mutex>& lock, TimePoint& next_sweep, TimePoint& next_trim) {
     const TimePoint now = Clock::now();
     if (next_trim <= now) {
         trim_shelves(lock);
@@ -271,7 +271,7 @@ void Spaces::keep_house(std::unique_lock<Mutex>& lock, TimePoint& next_sweep,
 
 // Gives back arenas that have been empty for too long. Without the lock: to unmap them takes a
 // while.
-void Spaces::trim_shelves(std::unique_lock<Mutex>& lock) {
+void Spaces::trim_shelves(UniqueLock<Mutex>& lock) {
     auto shelves = pinned_;
     for (const auto& [name, space] : spaces_) {
         if (auto shelf = space.values->shelf()) {

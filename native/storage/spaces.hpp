@@ -6,7 +6,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -88,26 +87,27 @@ class Spaces {
     };
     using All = std::map<std::string, Space, std::less<>>;
 
-    // These two under the lock.
-    All::iterator close(All::iterator at, std::function<void()> freed);
-    TimePoint close_overdue(TimePoint now);
-    std::shared_ptr<shared::Shelf> make_shelf(std::uint64_t quota) const;
+    All::iterator close(All::iterator at, std::function<void()> freed) REQUIRES(mutex_);
+    TimePoint close_overdue(TimePoint now) REQUIRES(mutex_);
+    std::shared_ptr<shared::Shelf> make_shelf(std::uint64_t quota) const REQUIRES(mutex_);
     // What the thread does.
     void run();
-    void keep_house(std::unique_lock<Mutex>& lock, TimePoint& next_sweep, TimePoint& next_trim);
-    void trim_shelves(std::unique_lock<Mutex>& lock);
+    // Both let go of the lock meanwhile.
+    void keep_house(UniqueLock<Mutex>& lock, TimePoint& next_sweep, TimePoint& next_trim)
+        REQUIRES(mutex_) UNCHECKED_LOCKS;
+    void trim_shelves(UniqueLock<Mutex>& lock) REQUIRES(mutex_) UNCHECKED_LOCKS;
     static void free(Ended& one) noexcept;
 
     const std::shared_ptr<Quota> room_;
     const bool visible_;
     mutable Mutex mutex_;
     Condition changed_;
-    All spaces_;
-    std::vector<Ended> ended_;  // still to be freed
+    All spaces_ GUARDED_BY(mutex_);
+    std::vector<Ended> ended_ GUARDED_BY(mutex_);  // still to be freed
     // Of spaces that have ended, while somebody has some of their values pinned.
-    std::vector<std::shared_ptr<shared::Shelf>> pinned_;
-    ShelfCounts seen_before_;  // of spaces that have ended
-    bool stopping_ = false;
+    std::vector<std::shared_ptr<shared::Shelf>> pinned_ GUARDED_BY(mutex_);
+    ShelfCounts seen_before_ GUARDED_BY(mutex_);  // of spaces that have ended
+    bool stopping_ GUARDED_BY(mutex_) = false;
     std::thread thread_;  // started with the first space
 };
 

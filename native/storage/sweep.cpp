@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <exception>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -41,11 +40,11 @@ struct Sweep::State {
     const DirectoryRoot& root;
     Mutex mutex;
     Condition stopped;
-    bool stop = false;
+    bool stop GUARDED_BY(mutex) = false;
     std::thread thread;
 
     bool stops() {
-        const std::lock_guard lock(mutex);
+        const Lock lock(mutex);
         return stop;
     }
 
@@ -82,8 +81,8 @@ struct Sweep::State {
                 look(path, left);
             } catch (const Error&) {  // it cannot be read
             }
-            std::unique_lock lock(mutex);
-            stopped.wait_for(lock, Clock::now() - begun, [this] { return stop; });
+            UniqueLock lock(mutex);
+            stopped.wait_for(lock, Clock::now() - begun, [this]() REQUIRES(mutex) { return stop; });
         }
     } catch (const std::exception&) {  // for want of memory
     }
@@ -93,7 +92,7 @@ Sweep::Sweep(const DirectoryRoot& root) : state_(std::make_unique<State>(root)) 
 
 Sweep::~Sweep() {
     {
-        const std::lock_guard lock(state_->mutex);
+        const Lock lock(state_->mutex);
         state_->stop = true;
     }
     state_->stopped.notify_all();

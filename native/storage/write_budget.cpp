@@ -4,7 +4,6 @@
 #include <atomic>
 #include <deque>
 #include <exception>
-#include <mutex>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -19,14 +18,14 @@ class WriteBudget::State : public std::enable_shared_from_this<State> {
     explicit State(std::uint64_t limit) : limit_(limit), share_(limit / 4) {}
 
     Room take(std::uint64_t bytes, std::function<void(Room)> then, const Owner& owner) {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         if (waiting_.empty() && fits(bytes, owner)) {
             return give(bytes, owner);
         }
         waiting_.push_back({bytes, owner, std::move(then)});
         const Waiter* const own = &waiting_.back();
         Room room;
-        serve([&](const Waiter& one) {
+        serve([&](const Waiter& one) REQUIRES(mutex_) {
             if (&one == own) {
                 room = give(bytes, owner);
             }
@@ -36,11 +35,11 @@ class WriteBudget::State : public std::enable_shared_from_this<State> {
         return room;
     }
     Room take_now(std::uint64_t bytes, const Owner& owner) {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         return give(bytes, owner);
     }
     std::uint64_t taken() {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         return taken_;
     }
     bool is_short() const { return is_short_; }
@@ -71,27 +70,26 @@ class WriteBudget::State : public std::enable_shared_from_this<State> {
         }
     };
 
-    // What follows is under the lock.
-    std::uint64_t of(const Owner& owner) const {
+    std::uint64_t of(const Owner& owner) const REQUIRES(mutex_) {
         const auto found = taken_by_.find(owner);
         return found == taken_by_.end() ? 0 : found->second;
     }
     // What the others have taken, of each no more than the share.
-    std::uint64_t shares_without(const Owner& owner) const {
+    std::uint64_t shares_without(const Owner& owner) const REQUIRES(mutex_) {
         std::uint64_t sum = 0;
         for (const auto& [one, bytes] : taken_by_) {
             sum += one == owner ? 0 : std::min(bytes, share_);
         }
         return sum;
     }
-    bool fits(std::uint64_t bytes, const Owner& owner) const {
+    bool fits(std::uint64_t bytes, const Owner& owner) const REQUIRES(mutex_) {
         if (taken_ == 0 || (bytes <= limit_ && taken_ <= limit_ - bytes)) {
             return true;
         }
         const std::uint64_t own = of(owner) + std::min(bytes, share_);
         return own <= share_ && shares_without(owner) + own <= limit_;
     }
-    Room give(std::uint64_t bytes, const Owner& owner) {
+    Room give(std::uint64_t bytes, const Owner& owner) REQUIRES(mutex_) {
         auto taken = std::make_shared<Taken>();
         taken_by_[owner] += bytes;
         taken_ += bytes;
@@ -103,7 +101,7 @@ class WriteBudget::State : public std::enable_shared_from_this<State> {
     // Removes those that have room now, and that `accept` takes. Each owner's come in order; nobody
     // goes before one that has no room at all.
     template <typename Accept>
-    void serve(Accept accept) {
+    void serve(Accept accept) REQUIRES(mutex_) {
         std::unordered_set<Owner> waits_on;
         for (auto at = waiting_.begin(); at != waiting_.end();) {
             if (waits_on.contains(at->owner)) {
@@ -122,13 +120,13 @@ class WriteBudget::State : public std::enable_shared_from_this<State> {
         note_moved();
         std::vector<std::pair<std::function<void(Room)>, Room>> served;
         {
-            const std::lock_guard lock(mutex_);
+            const Lock lock(mutex_);
             taken_ -= bytes;
             if (const auto found = taken_by_.find(owner);
                 found != taken_by_.end() && (found->second -= bytes) == 0) {
                 taken_by_.erase(found);
             }
-            serve([&](Waiter& one) {
+            serve([&](Waiter& one) REQUIRES(mutex_) {
                 served.emplace_back(std::move(one.then), nullptr);
                 served.back().second = give(one.bytes, one.owner);
                 return true;
@@ -145,9 +143,9 @@ class WriteBudget::State : public std::enable_shared_from_this<State> {
     std::atomic<bool> is_short_ = false;
     std::atomic<std::uint64_t> moved_ = 0;
     Mutex mutex_;
-    std::uint64_t taken_ = 0;
-    std::unordered_map<Owner, std::uint64_t> taken_by_;
-    std::deque<Waiter> waiting_;
+    std::uint64_t taken_ GUARDED_BY(mutex_) = 0;
+    std::unordered_map<Owner, std::uint64_t> taken_by_ GUARDED_BY(mutex_);
+    std::deque<Waiter> waiting_ GUARDED_BY(mutex_);
 };
 
 WriteBudget::WriteBudget(std::uint64_t limit) : state_(std::make_shared<State>(limit)) {}

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <deque>
 #include <exception>
-#include <mutex>
 #include <utility>
 
 #include "base/mutex.hpp"
@@ -35,11 +34,11 @@ struct Reclaimer::State {
         Fd descriptor;
         std::uint64_t memory;
     };
-    std::deque<File> files;
-    std::uint64_t memory = 0;  // of all that are not closed
-    bool running = false;      // whether there is a thread
-    bool closing = false;      // whether it closes a file now
-    bool ending = false;
+    std::deque<File> files GUARDED_BY(mutex);
+    std::uint64_t memory GUARDED_BY(mutex) = 0;  // of all that are not closed
+    bool running GUARDED_BY(mutex) = false;      // whether there is a thread
+    bool closing GUARDED_BY(mutex) = false;      // whether it closes a file now
+    bool ending GUARDED_BY(mutex) = false;
 };
 
 Reclaimer::Reclaimer() : state_(std::make_shared<State>()) {}
@@ -48,17 +47,17 @@ Reclaimer::~Reclaimer() {
     if (getpid() != state_->pid) {
         return;  // a forked child, which has neither the thread nor perhaps the lock
     }
-    std::unique_lock lock(state_->mutex);
+    UniqueLock lock(state_->mutex);
     state_->ending = true;
     state_->changed.notify_all();
-    state_->changed.wait(lock, [this] { return !state_->running; });
+    state_->changed.wait(lock, [this]() REQUIRES(state_->mutex) { return !state_->running; });
 }
 
 void Reclaimer::reclaim(Fd file, std::uint64_t memory) noexcept try {
     if (!file) {
         return;
     }
-    const std::lock_guard lock(state_->mutex);
+    const Lock lock(state_->mutex);
     if (state_->files.size() >= kMostFiles ||
         (state_->memory > 0 && state_->memory + memory > kMostMemory)) {
         return;
@@ -74,13 +73,15 @@ void Reclaimer::reclaim(Fd file, std::uint64_t memory) noexcept try {
 }
 
 void Reclaimer::wait() noexcept {
-    std::unique_lock lock(state_->mutex);
-    state_->changed.wait(lock, [this] { return state_->files.empty() && !state_->closing; });
+    UniqueLock lock(state_->mutex);
+    state_->changed.wait(lock, [this]() REQUIRES(state_->mutex) {
+        return state_->files.empty() && !state_->closing;
+    });
 }
 
 void Reclaimer::run(const std::shared_ptr<State>& state) {
-    std::unique_lock lock(state->mutex);
-    while (state->changed.wait_for(lock, kWaitForMore, [&] {
+    UniqueLock lock(state->mutex);
+    while (state->changed.wait_for(lock, kWaitForMore, [&]() REQUIRES(state->mutex) {
         return state->ending || !state->files.empty();
     }) && !state->files.empty()) {
         State::File file = std::move(state->files.front());

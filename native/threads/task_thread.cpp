@@ -10,14 +10,14 @@ void WaitedTask::run() noexcept {
     } catch (...) {
         failure_ = std::current_exception();
     }
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     done_ = true;
     ran_.notify_all();  // under the lock: see run()
 }
 
 void WaitedTask::wait() {
-    std::unique_lock lock(mutex_);
-    ran_.wait(lock, [this] { return done_; });
+    UniqueLock lock(mutex_);
+    ran_.wait(lock, [this]() REQUIRES(mutex_) { return done_; });
     if (failure_) {
         std::rethrow_exception(failure_);
     }
@@ -25,7 +25,7 @@ void WaitedTask::wait() {
 
 bool TaskQueue::push(Task task) {
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         if (closed_) {
             return false;
         }
@@ -40,7 +40,7 @@ bool TaskQueue::push(Task task) {
 
 bool TaskQueue::push(WaitedTask& task) {
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         if (closed_) {
             return false;
         }
@@ -60,7 +60,7 @@ bool TaskQueue::run(TaskThread::Driver& driver) {
     std::vector<Task> tasks;
     WaitedTask* last = nullptr;
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         tasks.swap(tasks_);
         last = std::exchange(waited_, nullptr);
         any_.store(false);
@@ -81,7 +81,7 @@ bool TaskQueue::run(TaskThread::Driver& driver) {
 
 void TaskQueue::close(TaskThread::Driver& driver) {
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         closed_ = true;
     }
     run(driver);

@@ -40,7 +40,7 @@ class WaitedTask {
     std::exception_ptr failure_;
     Mutex mutex_;
     Condition ran_;
-    bool done_ = false;
+    bool done_ GUARDED_BY(mutex_) = false;
 };
 
 class TaskThread {
@@ -132,9 +132,9 @@ class TaskQueue {
   private:
     const EventFd wake_;
     Mutex mutex_;
-    std::vector<Task> tasks_;
-    WaitedTask* waited_ = nullptr;  // the last of them, and so on
-    bool closed_ = false;
+    std::vector<Task> tasks_ GUARDED_BY(mutex_);
+    WaitedTask* waited_ GUARDED_BY(mutex_) = nullptr;  // the last of them, and so on
+    bool closed_ GUARDED_BY(mutex_) = false;
     std::atomic<bool> any_ = false;
     std::atomic<bool> sleeping_ = false;
 };

@@ -1,7 +1,6 @@
 #include "threads/worker_pool.hpp"
 
 #include <exception>
-#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -25,10 +24,10 @@ struct WorkerPool::State {
     Mutex mutex;
     Condition changed;  // there is work, or an end
     Condition settled;  // there is none
-    FairQueue<Task> tasks;
-    int threads = 0;
-    int idle = 0;  // of these
-    bool ending = false;
+    FairQueue<Task> tasks GUARDED_BY(mutex);
+    int threads GUARDED_BY(mutex) = 0;
+    int idle GUARDED_BY(mutex) = 0;  // of these
+    bool ending GUARDED_BY(mutex) = false;
 
     // Whose work is done by the last of so many threads that have some.
     Next next_of(int busy) const {
@@ -36,17 +35,16 @@ struct WorkerPool::State {
                : busy == most + 1 ? Next::idle_origins
                                   : Next::idle_sessions;
     }
-    // Under the lock, by a thread that is not idle: what it is to do; nullopt for nothing.
-    std::optional<FairQueue<Task>::Taken> take() {
+    // By a thread that is not idle: what it is to do; nullopt for nothing.
+    std::optional<FairQueue<Task>::Taken> take() REQUIRES(mutex) {
         auto taken = tasks.take(next_of(threads - idle));
         if (taken) {
             wake_one_more();  // whose turn it may be now
         }
         return taken;
     }
-    // Under the lock. Only where it has something to do: it runs before whoever wakes it, as often
-    // as not.
-    void wake_one_more() {
+    // Only where it has something to do: it runs before whoever wakes it, as often as not.
+    void wake_one_more() REQUIRES(mutex) {
         if (idle > 0 && tasks.has(next_of(threads - idle + 1))) {
             changed.notify_one();
         }
@@ -57,25 +55,37 @@ WorkerPool::WorkerPool(int most_threads, int spare_threads, const char* name, Pr
     : state_(std::make_shared<State>(most_threads, spare_threads, name, priority)) {}
 
 WorkerPool::~WorkerPool() {
-    const std::lock_guard lock(state_->mutex);
+    const Lock lock(state_->mutex);
     state_->ending = true;
     state_->changed.notify_all();
 }
 
 void WorkerPool::post(Task task, const Whose& whose) {
-    std::unique_lock lock(state_->mutex);
-    state_->tasks.push(whose, std::move(task));
-    run_here_if_alone(std::move(lock), whose);
+    Task here;
+    {
+        const Lock lock(state_->mutex);
+        state_->tasks.push(whose, std::move(task));
+        here = take_back_if_alone(whose);
+    }
+    if (here) {
+        here();
+    }
 }
 
 void WorkerPool::post_first(Task task, const Whose& whose) {
-    std::unique_lock lock(state_->mutex);
-    state_->tasks.push_first(whose, std::move(task));
-    run_here_if_alone(std::move(lock), whose);
+    Task here;
+    {
+        const Lock lock(state_->mutex);
+        state_->tasks.push_first(whose, std::move(task));
+        here = take_back_if_alone(whose);
+    }
+    if (here) {
+        here();
+    }
 }
 
 bool WorkerPool::try_post(Task task, const Whose& whose) {
-    const std::lock_guard lock(state_->mutex);
+    const Lock lock(state_->mutex);
     state_->tasks.push(whose, std::move(task));
     if (!ready_for_one_more()) {
         state_->tasks.pop_last(whose);
@@ -84,16 +94,12 @@ bool WorkerPool::try_post(Task task, const Whose& whose) {
     return true;
 }
 
-void WorkerPool::run_here_if_alone(std::unique_lock<Mutex> lock, const Whose& whose) {
-    if (!ready_for_one_more()) {
-        const Task task = state_->tasks.pop_last(whose);  // it is the only one
-        lock.unlock();
-        task();
-    }
+Task WorkerPool::take_back_if_alone(const Whose& whose) REQUIRES(state_->mutex) {
+    return ready_for_one_more() ? Task() : state_->tasks.pop_last(whose);  // it is the only one
 }
 
-// Under the lock: sees to a thread for one more task. False where there is none at all.
-bool WorkerPool::ready_for_one_more() {
+// Sees to a thread for one more task. False where there is none at all.
+bool WorkerPool::ready_for_one_more() REQUIRES(state_->mutex) {
     FairQueue<Task>& tasks = state_->tasks;
     state_->wake_one_more();
     if (static_cast<std::size_t>(state_->idle) >= tasks.size()) {
@@ -116,14 +122,14 @@ bool WorkerPool::ready_for_one_more() {
 }
 
 bool WorkerPool::settle(std::chrono::milliseconds patience) {
-    std::unique_lock lock(state_->mutex);
-    return state_->settled.wait_for(lock, patience, [this] {
+    UniqueLock lock(state_->mutex);
+    return state_->settled.wait_for(lock, patience, [this]() REQUIRES(state_->mutex) {
         return state_->tasks.empty() && state_->idle == state_->threads;
     });
 }
 
 void WorkerPool::run(const std::shared_ptr<State>& state) {
-    std::unique_lock lock(state->mutex);
+    UniqueLock lock(state->mutex);
     while (true) {
         auto next = state->take();
         if (!next) {

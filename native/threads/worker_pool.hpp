@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <memory>
-#include <mutex>
 
 #include "base/fair_queue.hpp"
 #include "base/mutex.hpp"
@@ -42,7 +41,8 @@ class WorkerPool {
   private:
     struct State;
     bool ready_for_one_more();
-    void run_here_if_alone(std::unique_lock<Mutex> lock, const Whose& whose);
+    // The last one again, where there is no thread for it: the caller runs it. Else none.
+    Task take_back_if_alone(const Whose& whose);
     static void run(const std::shared_ptr<State>& state);
 
     const std::shared_ptr<State> state_;  // threads hold it, too

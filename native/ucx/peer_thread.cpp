@@ -76,7 +76,7 @@ std::shared_ptr<const Context> PeerThread::context(int fd, SharedMemory memory) 
         memory = SharedMemory::off;
     }
     const std::string device = is_given(kDevices, options_) ? "" : device_between(fd);
-    const std::lock_guard lock(starting_);
+    const Lock lock(starting_);
     auto& context = contexts_[{device, memory}];
     if (context == nullptr) {
         context = std::make_shared<const Context>(options_, device, memory);
@@ -193,7 +193,7 @@ void PeerThread::lose_all() noexcept {
 }
 
 void PeerThread::close(std::chrono::milliseconds timeout) {
-    const std::lock_guard lock(closing_);
+    const Lock lock(closing_);
     if (std::exchange(destroyed_, true)) {
         return;
     }

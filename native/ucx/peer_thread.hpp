@@ -82,8 +82,8 @@ class PeerThread {
     std::map<std::pair<std::string, SharedMemory>, std::shared_ptr<const Context>> contexts_;
     std::vector<std::shared_ptr<Peer>> peers_;
     TimePoint deadline_ = TimePoint::max();
-    bool closed_ = false;     // on the progress thread
-    bool destroyed_ = false;  // under closing_
+    bool closed_ = false;  // on the progress thread
+    bool destroyed_ GUARDED_BY(closing_) = false;
     Mutex closing_;
     std::shared_ptr<Progress> progress_;  // sessions hold it weakly, for what comes later
 };

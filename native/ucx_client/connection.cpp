@@ -152,7 +152,7 @@ ucs_status_t Connection::on_message(void* self, const void* header, std::size_t 
         std::nullopt};
     try {
         try {
-            connection->on_payload(header, header_size, std::move(payload));
+            connection->on_payload(header, header_size, payload);
         } catch (const Error& error) {
             connection->doom(error.kind(), Conversation::cause_of(error));
         }

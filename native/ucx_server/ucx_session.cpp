@@ -60,6 +60,7 @@ void UcxSession::UcxReceiver::receive(Parcel parcel, std::unique_ptr<Sink> sink,
     Request::receive(std::move(segment), worker_, parcel);
 }
 
+// NOLINTNEXTLINE(readability-function-size): what a session is made of
 UcxSession::UcxSession(std::unique_ptr<Worker> worker, const Service& service,
                        std::weak_ptr<Progress> progress, Turns& turns, const wire::Token& token,
                        const std::string& address, const Admitted& client,

@@ -235,7 +235,7 @@ TEST(ForkTest, EndsAConditionThatAnotherThreadWaitsFor) {
     std::atomic<bool> waits = false;
     {
         const Elsewhere waiting([&](std::atomic<bool>&) {
-            std::unique_lock lock(waited->mutex);
+            UniqueLock lock(waited->mutex);
             waits = true;
             waited->changed.wait(lock, [&] { return waited->done; });
         });
@@ -244,7 +244,7 @@ TEST(ForkTest, EndsAConditionThatAnotherThreadWaitsFor) {
             const std::lock_guard lock(waited->mutex);
         }  // it waits by now
         EXPECT_EQ(in_child([&] {
-                      std::unique_lock lock(waited->mutex);
+                      UniqueLock lock(waited->mutex);
                       waited->changed.notify_all();
                       waited->changed.wait_for(lock, std::chrono::milliseconds(1));
                       lock.unlock();
