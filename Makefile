@@ -285,6 +285,7 @@ lint-python: $(BUILT)
 
 lint-native: $(DEPENDENCIES)
 	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES) $(CXX_TESTS)
+	$(MAKE) tidy
 
 lint-stubs: $(BUILT)
 	$(STUBGEN) build/_core.pyi
@@ -292,8 +293,8 @@ lint-stubs: $(BUILT)
 	diff -u ucxstore/_core.pyi build/_core.pyi && diff -u $(KEYWORDS) build/keywords.py || \
 	    { echo 'stale: run `make stubs`'; exit 1; }
 
-tidy: $(BUILT) ## Run clang-tidy on the native core
-	$(BIN)/clang-tidy --quiet -p build/package $(filter %.cpp,$(CXX_FILES))
+tidy: $(DEPENDENCIES) ## Look for bugs and locks not held in the native core (make tidy FOLDERS=shared)
+	$(BIN)/python scripts/tidy $(FOLDERS)
 
 format: $(DEPENDENCIES) ## Format the sources and fix what ruff can
 	$(BIN)/clang-format -i $(CXX_FILES) $(CXX_TESTS)

@@ -6,6 +6,7 @@ tests/adversity/test_fork_at_any_time.py and tests/native/fork_test.cpp fork, an
 import ast
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -146,3 +147,36 @@ def test_a_planted_static_is_found(tmp_path: Path, text: str) -> None:
 def test_a_planted_python_lock_is_found(tmp_path: Path) -> None:
     (tmp_path / "new.py").write_text("import threading\nx = threading.RLock()\n")
     assert python_locks(tmp_path) == {"new.py": {"RLock"}}
+
+
+UNLOCKED = """
+#include "base/mutex.hpp"
+class Counted {
+  public:
+    int read() { %s return count_; }
+
+  private:
+    ucxstore::Mutex mutex_;
+    int count_ GUARDED_BY(mutex_) = 0;
+};
+int read(Counted& counted) { return counted.read(); }
+"""
+
+
+@pytest.mark.parametrize(
+    ("taken", "finding"),
+    [
+        ("", "reading variable 'count_' requires holding mutex 'mutex_'"),
+        ("const ucxstore::Lock lock(mutex_);", ""),
+        ("ucxstore::UniqueLock lock(mutex_); lock.unlock();", "reading variable 'count_'"),
+    ],
+)
+def test_the_analysis_sees_a_lock_that_is_not_held(
+    taken: str, finding: str, tmp_path: Path
+) -> None:
+    (tmp_path / "counted.cpp").write_text(UNLOCKED % taken)
+    command = [Path(sys.executable).with_name("clang-tidy"), "--quiet", tmp_path / "counted.cpp"]
+    command += [f"--config-file={ROOT / '.clang-tidy'}", "--", "-std=c++20", f"-I{ROOT}/native"]
+    done = subprocess.run([*command, "-Wthread-safety"], capture_output=True, text=True)
+    assert (done.returncode != 0) == bool(finding), done.stdout + done.stderr
+    assert finding in done.stdout
