@@ -175,7 +175,8 @@ def test_the_analysis_sees_a_lock_that_is_not_held(
     taken: str, finding: str, tmp_path: Path
 ) -> None:
     (tmp_path / "counted.cpp").write_text(UNLOCKED % taken)
-    command = [Path(sys.executable).with_name("clang-tidy"), "--quiet", tmp_path / "counted.cpp"]
+    tidy = str(Path(sys.executable).with_name("clang-tidy"))
+    command = [tidy, "--quiet", str(tmp_path / "counted.cpp")]
     command += [f"--config-file={ROOT / '.clang-tidy'}", "--", "-std=c++20", f"-I{ROOT}/native"]
     done = subprocess.run([*command, "-Wthread-safety"], capture_output=True, text=True)
     assert (done.returncode != 0) == bool(finding), done.stdout + done.stderr
