@@ -9,56 +9,67 @@ namespace {
 
 using namespace test;
 
-constexpr std::uint64_t kLimit = 4ull << 20;
-constexpr std::uint64_t kSize = 256 << 10;
+class MemorySettingsTest : public testing::Test {
+  protected:
+    static constexpr std::uint64_t kLimit = 4ull << 20;
+    static constexpr std::uint64_t kSize = 256 << 10;
+    static constexpr int kValues = 40;
 
-// Puts values that have no room together. Returns the text of the refusal; "" where there is none.
-std::string fill(MemoryStorage& storage) {
-    try {
-        for (int i = 0; i < 40; ++i) {
-            const auto incoming = storage.receive("group/" + std::to_string(i), kSize);
-            incoming->expect(kSize);
-            incoming->write(0, pattern(kSize));
-            incoming->commit(false);
+    static std::string key(int number) { return "group/" + std::to_string(number); }
+    // Puts values that have no room together. Returns the text of the refusal; "" where there is
+    // none.
+    static std::string fill(MemoryStorage& storage) {
+        try {
+            for (int i = 0; i < kValues; ++i) {
+                const auto incoming = storage.receive(key(i), kSize);
+                incoming->expect(kSize);
+                incoming->write(0, pattern(kSize));
+                incoming->commit(false);
+            }
+        } catch (const NoRoomError& error) {
+            return error.what();
         }
-    } catch (const NoRoomError& error) {
-        return error.what();
+        return "";
     }
-    return "";
-}
-
-// How many of them are lost.
-int lost(MemoryStorage& storage) {
-    int count = 0;
-    for (int i = 0; i < 40; ++i) {
-        count +=
-            error_of([&] { storage.find("group/" + std::to_string(i)); }) == ErrorKind::evicted;
+    static int lost(MemoryStorage& storage) {
+        int count = 0;
+        for (int i = 0; i < kValues; ++i) {
+            count += error_of([&] { storage.find(key(i)); }) == ErrorKind::evicted ? 1 : 0;
+        }
+        return count;
     }
-    return count;
-}
 
-TEST(MemorySettings, WhatHasNoRoomIsRefused) {
-    MemoryStorage storage = make_memory({.limit = kLimit});
+    const MemorySettings settings_{.limit = kLimit, .hint = {}, .evict = {}, .spill = {}};
+};
+
+TEST_F(MemorySettingsTest, WhatHasNoRoomIsRefused) {
+    MemoryStorage storage = make_memory(settings_);
     EXPECT_NE(fill(storage), "");
     EXPECT_EQ(storage.shelf(), nullptr);
-    MemoryStorage hinted = make_memory({.limit = kLimit, .hint = "; raise it"});
-    EXPECT_TRUE(fill(hinted).ends_with("; raise it"));
+    MemorySettings hinted = settings_;
+    hinted.hint = "; raise it";
+    MemoryStorage other = make_memory(hinted);
+    EXPECT_TRUE(fill(other).ends_with("; raise it"));
 }
 
-TEST(MemorySettings, WhatHasNoRoomIsLost) {
-    MemoryStorage storage =
-        make_memory({.limit = kLimit, .visible = true, .hint = "", .evict = {{"group/"}}});
+TEST_F(MemorySettingsTest, WhatHasNoRoomIsLost) {
+    MemorySettings settings = settings_;
+    settings.visible = true;
+    settings.evict = {"group/"};
+    MemoryStorage storage = make_memory(settings);
     EXPECT_EQ(fill(storage), "");
     EXPECT_GT(lost(storage), 0);
     EXPECT_NE(storage.shelf(), nullptr);
-    MemoryStorage other = make_memory({.limit = kLimit, .hint = "", .evict = {{"another/"}}});
+    settings.evict = {"another/"};
+    MemoryStorage other = make_memory(settings);
     EXPECT_NE(fill(other), "");
 }
 
-TEST(MemorySettings, WhatHasNoRoomGoesToFiles) {
+TEST_F(MemorySettingsTest, WhatHasNoRoomGoesToFiles) {
     const TemporaryDirectory directory;
-    MemoryStorage storage =
-        make_memory({.limit = kLimit, .hint = "", .spill = directory.path().string()});
+    MemorySettings settings = settings_;
+    settings.spill = directory.path().string();
+    MemoryStorage storage = make_memory(settings);
     EXPECT_EQ(fill(storage), "");
     EXPECT_EQ(lost(storage), 0);
     EXPECT_FALSE(std::filesystem::is_empty(directory.path()));
