@@ -16,7 +16,7 @@ namespace {
 Event event_of(std::uint64_t number) {
     return {.area = Area::client,
             .level = info,
-            .kind = Kind::slow_request,
+            .kind = EventKind::slow_request,
             .peer = "host:1",
             .key = "a/c/0",
             .count = number,
@@ -60,7 +60,7 @@ TEST(LogQueue, CountsWhatItDrops) {
 
 Event request_of(std::uint64_t number) {
     Event event = event_of(number);
-    event.kind = Kind::request;
+    event.kind = EventKind::request;
     return event;
 }
 
@@ -80,14 +80,14 @@ TEST(LogQueue, LeavesAQuarterToOtherEvents) {
 TEST(LogQueue, CutsLongTexts) {
     Queue queue(1);
     const std::string key(5000, 'k');
-    queue.push({.area = Area::server, .level = warning, .kind = Kind::lost, .key = key});
+    queue.push({.area = Area::server, .level = warning, .kind = EventKind::lost, .key = key});
     EXPECT_EQ(queue.take().records.at(0).key.view(), key.substr(0, 256));
 }
 
-class LogQueueOfThreads : public testing::TestWithParam<Kind> {};
+class LogQueueOfThreads : public testing::TestWithParam<EventKind> {};
 
 INSTANTIATE_TEST_SUITE_P(All, LogQueueOfThreads,
-                         testing::Values(Kind::slow_request, Kind::request));
+                         testing::Values(EventKind::slow_request, EventKind::request));
 
 TEST_P(LogQueueOfThreads, LosesNothingUncounted) {
     constexpr std::uint64_t kThreads = 4;

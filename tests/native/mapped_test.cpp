@@ -34,7 +34,7 @@ constexpr std::uint64_t kPiece = kHugePageBytes;
 constexpr std::uint64_t kPage = 4096;
 
 TEST(WholePages, LeavesTheEnds) {
-    const Part part = whole_pages({3 * kPage + 100, kPage + 100, 5 * kPage, 0}, kPage);
+    const ValuePart part = whole_pages({3 * kPage + 100, kPage + 100, 5 * kPage, 0}, kPage);
     EXPECT_EQ(part.begin, kPage - 100);
     EXPECT_EQ(part.length, 4 * kPage);
 }
@@ -61,7 +61,7 @@ TEST(WholePages, AreAllPagesThatASlowModelFinds) {
             }
         }
         std::set<std::uint64_t> found;
-        const Part part = whole_pages({source, target, size, room}, kPage);
+        const ValuePart part = whole_pages({source, target, size, room}, kPage);
         for (std::uint64_t at = 0; at < part.length; at += kPage) {
             found.insert(part.begin + at);
         }
