@@ -301,10 +301,12 @@ format: $(DEPENDENCIES) ## Format the sources and fix what ruff can
 	$(BIN)/ruff check --fix --exit-zero
 	$(BIN)/ruff format
 
-stubs: $(BUILT) ## Generate the stub of the core, and the keywords and pages of options
+stubs: $(BUILT) ## Generate the stub of the core, keywords of options, and pages of the reference
 	$(STUBGEN) ucxstore/_core.pyi
 	$(BIN)/python -m tests.options_keywords $(KEYWORDS)
 	$(BIN)/python -m tests.options_page
+	$(BIN)/python -m tests.store_options_page
+	$(BIN)/python -m tests.counters_page
 	$(BIN)/python -m ucxstore.cli.reference > docs/reference/cli.md
 
 wheels: ARCH ?= $(shell uname -m)

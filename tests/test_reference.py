@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import ucxstore
-from tests import counters_page, options_keywords, options_page
+from tests import counters_page, options_keywords, options_page, store_options_page
 from tests.docs.blocks import blocks_of
 from ucxstore.base import errors
 from ucxstore.base.environment import READ, READ_BY_OTHERS, SERVE_PREFIX
@@ -20,12 +20,12 @@ NAME = re.compile(r"UCXSTORE_[A-Z0-9_]+")
 
 
 def test_the_page_of_options_is_fresh() -> None:
-    """To make it anew: ``python -m tests.options_page``."""
+    """To make it anew: ``make stubs``."""
     assert options_page.PAGE.read_text() == options_page.page()
 
 
 def test_the_table_of_counters_is_fresh() -> None:
-    """To make it anew: ``python -m tests.counters_page``."""
+    """To make it anew: ``make stubs``."""
     assert counters_page.PAGE.read_text() == counters_page.page()
 
 
@@ -44,16 +44,15 @@ def test_the_page_of_exceptions_has_all() -> None:
     assert {re.findall(r"\w+", line)[0] for line in tree} == classes
 
 
-def test_the_page_of_store_options_has_all() -> None:
-    """Each with its default, if that is no ``None``."""
-    page = (ROOT / "docs/reference/store-options.md").read_text()
-    rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", page, re.MULTILINE))
+def test_the_page_of_store_options_is_fresh() -> None:
+    """To make it anew: ``make stubs``."""
+    assert store_options_page.PAGE.read_text() == store_options_page.page()
+
+
+def test_each_store_option_is_explained() -> None:
     parameters = inspect.signature(ucxstore.UcxStore).parameters.values()
-    options = {each.name: each.default for each in parameters if each.kind is each.KEYWORD_ONLY}
-    assert set(rows) == set(options)
-    for name, default in options.items():
-        if default is not None and name != "local":
-            assert ast.literal_eval(rows[name].strip("`")) == default
+    options = {each.name for each in parameters if each.kind is each.KEYWORD_ONLY}
+    assert set(re.findall(r"^\| `(\w+)` \|", store_options_page.page(), re.MULTILINE)) == options
 
 
 def variables_in(folder: Path, *, leave_out: Path | None = None) -> set[str]:

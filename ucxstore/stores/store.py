@@ -73,18 +73,31 @@ class UcxStore(ChannelStore):
     read_only : bool
         Refuse to write.
     timeout : float
-        Seconds that a request may go without progress.
+        Seconds that a request may go *without progress*. Each segment that arrives, of up to
+        16 MiB, renews it: raise it if a segment takes longer. A machine that vanishes from the
+        network is noticed after 25 s. With a smaller `timeout`, requests raise
+        `RequestTimeoutError` before that, and no other server is asked.
     connect_timeout : float
-        Seconds that connecting may take; the server's host must answer within 5 of them.
+        Seconds that connecting may take in all, from the first try. A server that was never met,
+        and is not there yet, is tried again until then (docs/requests.md). In each try, its host
+        must answer within 5 seconds; the rest is for a server that has much to do.
     secret : str, bytes, Secret or None
-        What the server must know too. It is neither shown nor pickled.
-    ucx : mapping or None
-        UCX options without ``UCX_``, such as ``{"TLS": "tcp"}``. The environment sets the others.
-    select_pipeline : bool or None
-        ``False`` leaves zarr's pipeline alone; ``True`` selects ours in place of any other.
+        The secret that the server must know too, or a grant. It is neither shown nor pickled.
+    encrypt : bool or None
+        Whether all that goes over UCX is encrypted: keys and values, by AES-256-GCM. ``None``:
+        where the server does so. ``True`` refuses a server that does not, and needs a secret.
+        ``False`` goes without, which such a server refuses. Nothing is encrypted between a client
+        and a server of one host that share memory (docs/security.md).
+    integrity : bool or None
+        Whether all that goes over UCX, to a server and back, has checksums (CRC32C), which the
+        receiver checks before any call succeeds (docs/transport.md). ``None``: where it goes over
+        TCP, except over loopback.
     strict : bool
         Raise `FallbackError` where a chunk would leave the short path: neither move straight
-        between array and store, nor be decoded, encoded or merged here.
+        between array and store, nor be decoded, encoded or merged here (docs/ways.md).
+    select_pipeline : bool or None
+        Whether zarr is to use ucxstore's pipeline: ``None`` if zarr's default is configured,
+        ``True`` in place of any other, ``False`` leaves zarr's configuration alone.
     buffer_budget : int or str
         Bytes, such as ``"256MiB"``, that may be in buffers of this store and of its copies by
         `with_read_only` at once: encoded chunks, on the way from the server to a codec or back, and
@@ -92,29 +105,23 @@ class UcxStore(ChannelStore):
         addition, each thread has one decoded chunk and what its codec needs.
     map : {"auto", True, False}
         Whether large raw chunks that lie together in what zarr returns are mapped there from the
-        server's memory, page by page as they are written to, in place of being copied. The array
-        is the caller's own all the same. ``"auto"`` does so with 8 MiB and more of a chunk,
-        ``True`` wherever a page can be mapped. See docs/local.md.
-    integrity : bool or None
-        Whether all that goes over UCX, to a server and back, has checksums (CRC32C), which the
-        receiver checks before any call succeeds: see docs/transport.md. ``None``: where it goes
-        over TCP, except over loopback.
-    encrypt : bool or None
-        Whether all that goes over UCX is encrypted: keys and values, by AES-256-GCM. ``None``:
-        where the server does so. ``True`` refuses a server that does not, and needs a secret.
-        ``False`` goes without, which such a server refuses. Nothing is encrypted between a client
-        and a server of one host that share memory: see docs/security.md.
+        memory of a server of the same host, page by page as they are written to, in place of being
+        copied (docs/local.md). The array is the caller's own all the same. ``"auto"`` does so with
+        8 MiB and more of a chunk, ``True`` wherever a page can be mapped.
+    ucx : mapping or None
+        UCX options without ``UCX_``, such as ``{"TLS": "tcp"}``. They override the environment.
 
     Other Parameters
     ----------------
     local : {"auto", "ucx", "off"} or None
-        For measurements: how to reach a server of the same host. Over memory that it lets its
-        clients see (unless its option ``local`` is off); over UCX's shared memory, if the server's
-        option ``ucx_shared_memory`` lets it, and else over its other transports; or as a server of
-        another host, over those. ``None`` is the value of ``UCXSTORE_LOCAL`` in the environment,
-        else ``"auto"``.
+        How to reach a server of the same host. Over memory that it lets its clients see (unless its
+        option ``local`` is off); over UCX's shared memory, if the server's option
+        ``ucx_shared_memory`` lets it, and else over its other transports; or as a server of another
+        host, over those. ``None`` is the value of ``UCXSTORE_LOCAL`` in the environment, else
+        ``"auto"``.
     progress : {"blocking", "polling"}
-        For measurements: whether the progress thread sleeps or polls while nothing happens.
+        Whether the thread of UCX sleeps or polls while nothing happens, for machines with cores to
+        spare.
 
     Raises
     ------
@@ -138,15 +145,15 @@ class UcxStore(ChannelStore):
         timeout: float = DEFAULT_TIMEOUT,
         connect_timeout: float = DEFAULT_CONNECT_TIMEOUT,
         secret: str | bytes | Secret | None = None,
-        ucx: Mapping[str, UcxValue] | None = None,
-        progress: str = "blocking",
-        select_pipeline: bool | None = None,
-        strict: bool = False,
-        buffer_budget: int | str = DEFAULT_BUFFER_BUDGET,
-        local: str | None = None,
-        map: Map = "auto",
-        integrity: bool | None = None,
         encrypt: bool | None = None,
+        integrity: bool | None = None,
+        strict: bool = False,
+        select_pipeline: bool | None = None,
+        buffer_budget: int | str = DEFAULT_BUFFER_BUDGET,
+        map: Map = "auto",
+        ucx: Mapping[str, UcxValue] | None = None,
+        local: str | None = None,
+        progress: str = "blocking",
     ) -> None:
         parsed, of_server = _parse(address)
         options = ClientOptions.of(
