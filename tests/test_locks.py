@@ -156,7 +156,7 @@ class Counted {
     int read() { %s return count_; }
 
   private:
-    ucxstore::Mutex mutex_;
+    ucxstore::base::Mutex mutex_;
     int count_ GUARDED_BY(mutex_) = 0;
 };
 int read(Counted& counted) { return counted.read(); }
@@ -167,8 +167,8 @@ int read(Counted& counted) { return counted.read(); }
     ("taken", "finding"),
     [
         ("", "reading variable 'count_' requires holding mutex 'mutex_'"),
-        ("const ucxstore::Lock lock(mutex_);", ""),
-        ("ucxstore::UniqueLock lock(mutex_); lock.unlock();", "reading variable 'count_'"),
+        ("const ucxstore::base::Lock lock(mutex_);", ""),
+        ("ucxstore::base::UniqueLock lock(mutex_); lock.unlock();", "reading variable 'count_'"),
     ],
 )
 def test_the_analysis_sees_a_lock_that_is_not_held(

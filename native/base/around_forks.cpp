@@ -8,7 +8,7 @@
 #include "base/mutex.hpp"
 #include "base/steps.hpp"
 
-namespace ucxstore {
+namespace ucxstore::base {
 namespace {
 
 struct EnlistedForks {
@@ -64,4 +64,4 @@ void AroundForks::strike_off() {
     std::erase(enlisted_forks().in_turn, this);
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::base

@@ -1,7 +1,7 @@
 // Objects that take part in the forks of their process.
 #pragma once
 
-namespace ucxstore {
+namespace ucxstore::base {
 
 // Forks of the process wait for one another, and for objects that are being enlisted or struck off.
 class AroundForks {
@@ -38,4 +38,4 @@ class ForksOfProcess {
     static void child();
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::base

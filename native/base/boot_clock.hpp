@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <ctime>
 
-namespace ucxstore {
+namespace ucxstore::base {
 
 inline std::uint64_t boot_nanoseconds() {
     timespec now{};
@@ -14,4 +14,4 @@ inline std::uint64_t boot_nanoseconds() {
            static_cast<std::uint64_t>(now.tv_nsec);
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::base

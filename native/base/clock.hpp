@@ -3,9 +3,9 @@
 
 #include <chrono>
 
-namespace ucxstore {
+namespace ucxstore::base {
 
 using Clock = std::chrono::steady_clock;
 using TimePoint = Clock::time_point;
 
-}  // namespace ucxstore
+}  // namespace ucxstore::base

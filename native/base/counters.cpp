@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-namespace ucxstore {
+namespace ucxstore::base {
 namespace {
 
 // A peer's name and its lanes are short; longer ones are cut, so that a reply stays bounded.
@@ -271,4 +271,4 @@ std::string Counters::sessions_json(std::uint64_t after) const {
     return JsonObject().add("sessions", array(listed)).add("more", more ? "true" : "false").take();
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::base

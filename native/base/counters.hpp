@@ -13,7 +13,7 @@
 
 #include "base/mutex.hpp"
 
-namespace ucxstore {
+namespace ucxstore::base {
 
 using Count = std::atomic<std::uint64_t>;
 
@@ -315,4 +315,4 @@ class Counters {
     std::uint64_t last_id_ GUARDED_BY(mutex_) = 0;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::base

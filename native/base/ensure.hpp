@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <source_location>
 
-namespace ucxstore {
+namespace ucxstore::base {
 
 // Ends the process with a line on stderr unless `holds`.
 inline void ensure(bool holds, const char* what,
@@ -18,4 +18,4 @@ inline void ensure(bool holds, const char* what,
     }
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::base

@@ -9,7 +9,7 @@
 #include "base/handle.hpp"
 #include "base/status.hpp"
 
-namespace ucxstore {
+namespace ucxstore::base {
 
 class EventFd {
   public:
@@ -37,4 +37,4 @@ class EventFd {
     const Fd fd_;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::base

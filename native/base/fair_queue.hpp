@@ -13,7 +13,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace ucxstore {
+namespace ucxstore::base {
 
 // A session, and its origin (sessions/places.hpp). What is nobody's has neither, and takes turns as
 // one more origin.
@@ -192,4 +192,4 @@ class FairQueue {
     Time now_{0};  // what those origins have used whose turn it is
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::base

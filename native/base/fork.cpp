@@ -22,7 +22,7 @@
 #include "base/log.hpp"
 #include "base/mutex.hpp"
 
-namespace ucxstore {
+namespace ucxstore::base {
 namespace {
 
 constexpr std::string_view kEpoll = "anon_inode:[eventpoll]";
@@ -161,4 +161,4 @@ bool forked_after_ucx_started() {
     return !started_in.compare_exchange_strong(first, getpid()) && first != getpid();
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::base

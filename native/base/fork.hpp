@@ -3,7 +3,7 @@
 
 #include <vector>
 
-namespace ucxstore {
+namespace ucxstore::base {
 
 // Notes which epoll instance UCX's accepting thread waits on. To be held while a process makes its
 // first worker, which makes UCX start that thread.
@@ -52,4 +52,4 @@ void let_fork();
 // called for each context that is made.
 bool forked_after_ucx_started();
 
-}  // namespace ucxstore
+}  // namespace ucxstore::base

@@ -6,7 +6,7 @@
 #include "base/mutex.hpp"
 #include "base/steps.hpp"
 
-namespace ucxstore {
+namespace ucxstore::base {
 
 // Made when it is first wanted, and never destroyed. Unlike a static of a function, it may be
 // wanted by a child that was forked while a thread of its parent made it: the child makes its own.
@@ -43,4 +43,4 @@ class Global {
     Mutex mutex_;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::base

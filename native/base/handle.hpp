@@ -8,7 +8,7 @@
 
 #include "base/ucx_library.hpp"
 
-namespace ucxstore {
+namespace ucxstore::base {
 
 class Fd {
   public:
@@ -51,4 +51,4 @@ using ContextHandle = std::unique_ptr<ucp_context, ContextCleanup>;
 using WorkerHandle = std::unique_ptr<ucp_worker, WorkerDestroy>;
 using ConfigHandle = std::unique_ptr<ucp_config_t, ConfigRelease>;
 
-}  // namespace ucxstore
+}  // namespace ucxstore::base

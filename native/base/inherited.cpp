@@ -5,7 +5,7 @@
 #include <array>
 #include <atomic>
 
-namespace ucxstore {
+namespace ucxstore::base {
 namespace {
 
 // A fixed array of atomics, since a forked child must not wait for a lock that nobody will release.
@@ -44,4 +44,4 @@ void close_inherited_sockets() {
     }
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::base

@@ -1,7 +1,7 @@
 // Sockets whose end a peer must see, and forked children, which inherit them.
 #pragma once
 
-namespace ucxstore {
+namespace ucxstore::base {
 
 // Notes a socket, and forgets it. Any thread.
 void enlist_for_children(int fd);
@@ -11,4 +11,4 @@ void strike_off_for_children(int fd);
 // its parent would not see the parent's end. Async-signal-safe; takes no lock.
 void close_inherited_sockets();
 
-}  // namespace ucxstore
+}  // namespace ucxstore::base

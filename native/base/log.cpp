@@ -5,7 +5,7 @@
 #include <mutex>
 #include <utility>
 
-namespace ucxstore::log {
+namespace ucxstore::base::log {
 namespace {
 
 // A megabyte in two vectors, which a process has only once somebody listens.
@@ -148,4 +148,4 @@ void Evictions::report() {
     }
 }
 
-}  // namespace ucxstore::log
+}  // namespace ucxstore::base::log

@@ -12,7 +12,7 @@
 #include "base/event_fd.hpp"
 #include "base/mutex.hpp"
 
-namespace ucxstore::log {
+namespace ucxstore::base::log {
 
 // The numbers of Python's logging.
 enum Level : int { debug = 10, info = 20, warning = 30, off = 1'000'000 };
@@ -151,4 +151,4 @@ class Evictions {
     double reported_ = 0;
 };
 
-}  // namespace ucxstore::log
+}  // namespace ucxstore::base::log

@@ -11,7 +11,7 @@
 
 #include "base/fair_queue.hpp"
 
-namespace ucxstore {
+namespace ucxstore::base {
 
 // Any thread. It never changes.
 class Mandate {
@@ -52,4 +52,4 @@ inline void check(const MandateRef& mandate) {
     }
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::base

@@ -19,7 +19,7 @@
 #include <sanitizer/tsan_interface.h>
 #endif
 
-namespace ucxstore {
+namespace ucxstore::base {
 
 // How many forks lie between the process that has loaded the core and this one. Written by
 // base/fork.cpp, in a child that has one thread.
@@ -241,4 +241,4 @@ class Condition {
     RemadeInChild<std::condition_variable> condition_;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::base

@@ -6,7 +6,7 @@
 #include <memory>
 #include <utility>
 
-namespace ucxstore {
+namespace ucxstore::base {
 
 // In a child not even the memory of the parent's UCX objects may be given back, and threads that
 // the objects wait for are not there.
@@ -34,4 +34,4 @@ class OwnedByProcess {
     const int pid_ = getpid();
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::base

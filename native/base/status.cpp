@@ -5,7 +5,7 @@
 
 #include "base/ucx_library.hpp"
 
-namespace ucxstore {
+namespace ucxstore::base {
 
 void require(bool condition, const char* what) {
     if (!condition) {
@@ -24,4 +24,4 @@ void throw_errno(std::string_view what, ErrorKind kind) {
     throw Error(kind, std::string(what) + ": " + std::strerror(code));
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::base

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace ucxstore {
+namespace ucxstore::base {
 
 // Each kind is a class of ucxstore.base.errors or a builtin: see bindings/convert.cpp.
 enum class ErrorKind {
@@ -54,4 +54,4 @@ void check(ucs_status_t status, std::string_view what);
 // "what: strerror(errno)".
 [[noreturn]] void throw_errno(std::string_view what, ErrorKind kind = ErrorKind::storage);
 
-}  // namespace ucxstore
+}  // namespace ucxstore::base

@@ -4,7 +4,7 @@
 #include <linux/magic.h>
 #include <sys/vfs.h>
 
-namespace ucxstore {
+namespace ucxstore::base {
 
 bool is_steady(const Fd& file) {
     const int seals = fcntl(file.get(), F_GET_SEALS);
@@ -14,4 +14,4 @@ bool is_steady(const Fd& file) {
            system.f_type == TMPFS_MAGIC;
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::base

@@ -3,10 +3,10 @@
 
 #include "base/handle.hpp"
 
-namespace ucxstore {
+namespace ucxstore::base {
 
 // Whether to read a shared mapping of the file never raises SIGBUS: nobody can cut it, and it is of
 // ordinary pages. A hole in a file of reserved huge pages raises it where none is left.
 bool is_steady(const Fd& file);
 
-}  // namespace ucxstore
+}  // namespace ucxstore::base

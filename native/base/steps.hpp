@@ -4,7 +4,7 @@
 
 #include <atomic>
 
-namespace ucxstore {
+namespace ucxstore::base {
 
 // Called at each step, where a test has set it.
 inline std::atomic<void (*)()> on_step = nullptr;
@@ -16,4 +16,4 @@ inline void step() {
     }
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::base

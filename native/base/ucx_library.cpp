@@ -8,7 +8,7 @@
 #include "base/mutex.hpp"
 #include "base/status.hpp"
 
-namespace ucxstore {
+namespace ucxstore::base {
 
 // NOLINTNEXTLINE(bugprone-macro-parentheses): no expression
 #define UCXSTORE_DEFINE(name) decltype(&::name) name = nullptr;
@@ -49,4 +49,4 @@ const UcxLibrary& load_ucx() {
     return loaded;
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::base

@@ -31,10 +31,10 @@
     DO(ucp_worker_set_am_recv_handler) \
     DO(ucs_status_string)
 
-namespace ucxstore {
+namespace ucxstore::base {
 
-// Pointers with the names of the functions, which they hide in this namespace: calls look as usual.
-// They are null until load_ucx() has returned. Only what a Context has led to may call them.
+// Pointers with the names of the functions, called as base::ucp_ep_query() and the like. They are
+// null until load_ucx() has returned. Only what a Context has led to may call them.
 // NOLINTNEXTLINE(bugprone-macro-parentheses): no expression
 #define UCXSTORE_DECLARE(name) extern decltype(&::name) name;
 UCXSTORE_UCX_FUNCTIONS(UCXSTORE_DECLARE)
@@ -53,4 +53,4 @@ void set_ucx_loader(UcxLibrary (*loader)());
 // UCX begins there. Throws what the loader throws, or Error(no_ucx).
 const UcxLibrary& load_ucx();
 
-}  // namespace ucxstore
+}  // namespace ucxstore::base

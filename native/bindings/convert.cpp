@@ -3,52 +3,52 @@
 #include <algorithm>
 #include <cstring>
 
-namespace ucxstore::py {
+namespace ucxstore::bindings {
 namespace {
 
-const char* exception_name(ErrorKind kind) {
+const char* exception_name(base::ErrorKind kind) {
     switch (kind) {
-        case ErrorKind::argument:
+        case base::ErrorKind::argument:
             return nullptr;  // the builtin ValueError
-        case ErrorKind::invalid_key:
+        case base::ErrorKind::invalid_key:
             return "InvalidKeyError";
-        case ErrorKind::connect:
+        case base::ErrorKind::connect:
             return "ConnectError";
-        case ErrorKind::server_lost:
+        case base::ErrorKind::server_lost:
             return "ServerLostError";
-        case ErrorKind::timeout:
+        case base::ErrorKind::timeout:
             return "RequestTimeoutError";
-        case ErrorKind::cancelled:
+        case base::ErrorKind::cancelled:
             return "OperationCancelledError";
-        case ErrorKind::read_only:
+        case base::ErrorKind::read_only:
             return "ReadOnlyServerError";
-        case ErrorKind::denied:
+        case base::ErrorKind::denied:
             return "GrantError";
-        case ErrorKind::value_too_large:
+        case base::ErrorKind::value_too_large:
             return "ValueTooLargeError";
-        case ErrorKind::chunk_size:
+        case base::ErrorKind::chunk_size:
             return "ChunkSizeError";
-        case ErrorKind::storage:
+        case base::ErrorKind::storage:
             return "StorageError";
-        case ErrorKind::scratch_ended:
+        case base::ErrorKind::scratch_ended:
             return "ScratchEndedError";
-        case ErrorKind::evicted:
+        case base::ErrorKind::evicted:
             return "EvictedError";
-        case ErrorKind::unknown_outcome:
+        case base::ErrorKind::unknown_outcome:
             return "UnknownOutcomeError";
-        case ErrorKind::change_lost:
+        case base::ErrorKind::change_lost:
             return "ChangeLostError";
-        case ErrorKind::change_timeout:
+        case base::ErrorKind::change_timeout:
             return "ChangeTimeoutError";
-        case ErrorKind::integrity:
+        case base::ErrorKind::integrity:
             return "IntegrityError";
-        case ErrorKind::protocol:
+        case base::ErrorKind::protocol:
             return "ProtocolError";
-        case ErrorKind::resource:
+        case base::ErrorKind::resource:
             return "ResourceError";
-        case ErrorKind::memory:
+        case base::ErrorKind::memory:
             return "OutOfMemoryError";
-        case ErrorKind::no_ucx:
+        case base::ErrorKind::no_ucx:
             return "UcxUnavailableError";
     }
     return "UcxStoreError";
@@ -59,7 +59,7 @@ const char* exception_name(ErrorKind kind) {
 void translate(const std::exception_ptr& pointer, void*) {
     try {
         std::rethrow_exception(pointer);
-    } catch (const Error& error) {
+    } catch (const base::Error& error) {
         const char* name = exception_name(error.kind());
         if (name == nullptr) {
             PyErr_SetString(PyExc_ValueError, error.what());
@@ -75,12 +75,14 @@ std::chrono::milliseconds milliseconds(double seconds) {
         static_cast<std::int64_t>(std::clamp(seconds, 0.0, 1e9) * 1000));
 }
 
-SharedMemory to_sharing(bool shares) { return shares ? SharedMemory::on : SharedMemory::off; }
+ucx::SharedMemory to_sharing(bool shares) {
+    return shares ? ucx::SharedMemory::on : ucx::SharedMemory::off;
+}
 
-wire::Token to_token(const nb::bytes& bytes) {
-    wire::Token token;
+protocol::Token to_token(const nb::bytes& bytes) {
+    protocol::Token token;
     if (bytes.size() != token.size()) {
-        throw Error(ErrorKind::argument, "a session token has 16 bytes");
+        throw base::Error(base::ErrorKind::argument, "a session token has 16 bytes");
     }
     std::memcpy(token.data(), bytes.data(), token.size());
     return token;
@@ -92,28 +94,28 @@ std::string to_string(const nb::bytes& bytes) {
 
 nb::bytes to_bytes(const std::string& text) { return nb::bytes(text.data(), text.size()); }
 
-Array to_array(const ArrayTuple& tuple) {
+client::Array to_array(const ArrayTuple& tuple) {
     const auto& [address, shape, strides, itemsize] = tuple;
-    return Array::strided(reinterpret_cast<std::byte*>(address), shape, strides, itemsize);
+    return client::Array::strided(reinterpret_cast<std::byte*>(address), shape, strides, itemsize);
 }
 
-Memory to_memory(const ArrayTuple& tuple) {
-    const Array array = to_array(tuple);
+client::Memory to_memory(const ArrayTuple& tuple) {
+    const client::Array array = to_array(tuple);
     return {array.base, array.layout()};
 }
 
-Memory to_joined_memory(const std::vector<ArrayTuple>& tuples) {
-    std::vector<Memory::Part> parts;
+client::Memory to_joined_memory(const std::vector<ArrayTuple>& tuples) {
+    std::vector<client::Memory::Part> parts;
     for (const ArrayTuple& tuple : tuples) {
-        const Array array = to_array(tuple);
+        const client::Array array = to_array(tuple);
         parts.push_back({array.base, array.layout()});
     }
-    return Memory(std::move(parts));
+    return client::Memory(std::move(parts));
 }
 
-StridedPart to_part(const PartTuple& tuple) {
+client::StridedPart to_part(const PartTuple& tuple) {
     const auto& [first, run, counts, strides, offsets] = tuple;
-    StridedPart part{first, run, counts, strides, {}};
+    client::StridedPart part{first, run, counts, strides, {}};
     if (offsets) {
         part.offsets.emplace(offsets->data(), offsets->shape(0));
     }
@@ -133,40 +135,40 @@ std::vector<std::int64_t> to_integers(const nb::list& list) {
     return numbers;
 }
 
-wire::Selection to_selection(const Ranges& ranges) {
-    std::vector<wire::Range> wanted;
+protocol::Selection to_selection(const Ranges& ranges) {
+    std::vector<protocol::Range> wanted;
     for (const auto& [kind, a, b] : ranges) {
-        require(kind >= 1 && kind <= 3, "an unknown kind of byte range");
-        wanted.push_back({static_cast<wire::Range::Kind>(kind), a, b});
+        base::require(kind >= 1 && kind <= 3, "an unknown kind of byte range");
+        wanted.push_back({static_cast<protocol::Range::Kind>(kind), a, b});
     }
     return wanted;
 }
 
 namespace {
 
-nb::capsule owner_of(const std::shared_ptr<Region>& region) {
-    auto* holder = new std::shared_ptr<Region>(region);
+nb::capsule owner_of(const std::shared_ptr<memory::Region>& region) {
+    auto* holder = new std::shared_ptr<memory::Region>(region);
     return nb::capsule(holder, [](void* pointer) noexcept {
-        delete static_cast<std::shared_ptr<Region>*>(pointer);
+        delete static_cast<std::shared_ptr<memory::Region>*>(pointer);
     });
 }
 
 }  // namespace
 
-Bytes to_numpy(const std::shared_ptr<Region>& region) {
+Bytes to_numpy(const std::shared_ptr<memory::Region>& region) {
     return Bytes(region->data(), {static_cast<std::size_t>(region->size())}, owner_of(region));
 }
 
-ReadOnlyBytes to_read_only(const std::shared_ptr<Region>& region) {
+ReadOnlyBytes to_read_only(const std::shared_ptr<memory::Region>& region) {
     return ReadOnlyBytes(region->data(), {static_cast<std::size_t>(region->size())},
                          owner_of(region));
 }
 
-nb::object to_readable(const std::shared_ptr<Region>& region) {
+nb::object to_readable(const std::shared_ptr<memory::Region>& region) {
     if (!region->read_only()) {
         return nb::cast(to_numpy(region));
     }
     return nb::cast(to_read_only(region));
 }
 
-}  // namespace ucxstore::py
+}  // namespace ucxstore::bindings

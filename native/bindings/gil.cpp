@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-namespace ucxstore::py {
+namespace ucxstore::bindings {
 
 namespace {
 
@@ -36,4 +36,4 @@ class SleepIfUnwound {
 
 WithoutGil::~WithoutGil() { restore(state_); }
 
-}  // namespace ucxstore::py
+}  // namespace ucxstore::bindings

@@ -3,7 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
-namespace ucxstore::py {
+namespace ucxstore::bindings {
 
 // Releases the GIL for as long as it lives.
 //
@@ -22,4 +22,4 @@ class WithoutGil {
     PyThreadState* state_;
 };
 
-}  // namespace ucxstore::py
+}  // namespace ucxstore::bindings

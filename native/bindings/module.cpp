@@ -26,12 +26,12 @@
 
 using namespace nb::literals;
 
-namespace ucxstore::py {
+namespace ucxstore::bindings {
 namespace {
 
 std::vector<std::tuple<nb::bytes, int>> to_ends(const nb::bytes& address) {
     std::vector<std::tuple<nb::bytes, int>> found;
-    for (const auto& [host, port] : tcp_ends(to_string(address))) {
+    for (const auto& [host, port] : ucx::tcp_ends(to_string(address))) {
         found.emplace_back(nb::bytes(host.bytes.data(), host.v6 ? 16 : 4), port);
     }
     return found;
@@ -41,14 +41,14 @@ std::vector<std::tuple<nb::bytes, int>> to_ends(const nb::bytes& address) {
 using Values = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 void place_values(const Values& values, const ArrayTuple& target) {
-    const Memory memory = to_memory(target);
+    const client::Memory memory = to_memory(target);
     const std::span source(reinterpret_cast<const std::byte*>(values.data()), values.size());
     const WithoutGil released;
-    place(source, memory);
+    client::place(source, memory);
 }
 
 // The library that ucxstore/base/ucx_library.py chooses.
-UcxLibrary choose_ucx() {
+base::UcxLibrary choose_ucx() {
     const nb::gil_scoped_acquire gil;
     const nb::object chosen = nb::module_::import_("ucxstore.base.ucx_library").attr("load")();
     return {reinterpret_cast<void*>(nb::cast<std::uintptr_t>(chosen.attr("handle"))),
@@ -56,8 +56,8 @@ UcxLibrary choose_ucx() {
 }
 
 const char* ucx_version() {
-    load_ucx();
-    return ucp_get_version_string();
+    base::load_ucx();
+    return base::ucp_get_version_string();
 }
 
 }  // namespace
@@ -68,14 +68,14 @@ NB_MODULE(_core, module) {
     // gone.
     nb::set_leak_warnings(false);
     nb::register_exception_translator(translate);
-    set_ucx_loader(&choose_ucx);
-    module.attr("PROTOCOL_VERSION") = wire::kProtocolVersion;
-    module.attr("MAX_KEY_BYTES") = wire::kMaxKeyBytes;
+    base::set_ucx_loader(&choose_ucx);
+    module.attr("PROTOCOL_VERSION") = protocol::kProtocolVersion;
+    module.attr("MAX_KEY_BYTES") = protocol::kMaxKeyBytes;
     module.attr("SCRATCH_FOLDER") =
-        nb::str(wire::kScratchFolder.data(), wire::kScratchFolder.size());
+        nb::str(protocol::kScratchFolder.data(), protocol::kScratchFolder.size());
     module.def(
-        "allocate", [](std::uint64_t size) { return to_numpy(allocate_region(size)); }, "size"_a,
-        "Memory of `size` bytes, not initialised, that is recycled after use.");
+        "allocate", [](std::uint64_t size) { return to_numpy(memory::allocate_region(size)); },
+        "size"_a, "Memory of `size` bytes, not initialised, that is recycled after use.");
     nb::class_<PyResultMemory>(module, "ResultMemory",
                                "Memory for a result, that values may be mapped into.")
         .def(nb::init<std::uint64_t>(), "size"_a)
@@ -92,10 +92,10 @@ NB_MODULE(_core, module) {
         "tcp_ends", &to_ends, "address"_a,
         "Where the worker of a UCX address listens over TCP, but for the loopback: the bytes "
         "of each IP address, and the port. None where the address cannot be read.");
-    module.def("user_at_other_end", &user_at_other_end, "fd"_a,
+    module.def("user_at_other_end", &ucx::user_at_other_end, "fd"_a,
                "The user id of the process at the other end of a connection of this host; None "
                "where the kernel does not tell.");
-    module.def("shut", &shut, "fd"_a,
+    module.def("shut", &ucx::shut, "fd"_a,
                "Shut a socket that listens over IP to all, as those of UCX are at first. Raises "
                "ConnectError where the kernel has no way that this process may use.");
 
@@ -122,4 +122,4 @@ NB_MODULE(_core, module) {
     bind_server(module);
 }
 
-}  // namespace ucxstore::py
+}  // namespace ucxstore::bindings

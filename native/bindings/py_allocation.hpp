@@ -8,11 +8,12 @@
 #include "bindings/gil.hpp"
 #include "local_client/allocation.hpp"
 
-namespace ucxstore::py {
+namespace ucxstore::bindings {
 
 class PyAllocation {
   public:
-    explicit PyAllocation(std::shared_ptr<Allocation> memory) : memory_(std::move(memory)) {}
+    explicit PyAllocation(std::shared_ptr<local_client::Allocation> memory)
+        : memory_(std::move(memory)) {}
     PyAllocation(const PyAllocation&) = delete;
     PyAllocation& operator=(const PyAllocation&) = delete;
     // Arrays of it may live longer.
@@ -24,13 +25,13 @@ class PyAllocation {
         const WithoutGil released;
         return static_cast<bool>(memory_->seal());
     }
-    void send_by(const Link& link, Operation& set) const {
+    void send_by(const client::Link& link, client::Operation& set) const {
         const WithoutGil released;
         memory_->send_by(link, set);
     }
 
   private:
-    const std::shared_ptr<Allocation> memory_;
+    const std::shared_ptr<local_client::Allocation> memory_;
 };
 
 inline void bind_allocation(nb::module_& module) {
@@ -42,4 +43,4 @@ inline void bind_allocation(nb::module_& module) {
              "Give the file back; arrays keep their bytes. Also for a forked child.");
 }
 
-}  // namespace ucxstore::py
+}  // namespace ucxstore::bindings

@@ -14,20 +14,20 @@
 
 using namespace nb::literals;
 
-namespace ucxstore::py {
+namespace ucxstore::bindings {
 namespace {
 
-class ClientPort : public Port<Client> {
+class ClientPort : public ucx::Port<ucx_client::Client> {
   public:
-    ClientPort(std::shared_ptr<Client> owner, std::unique_ptr<Worker> worker,
-               Connection::Integrity integrity)
+    ClientPort(std::shared_ptr<ucx_client::Client> owner, std::unique_ptr<ucx::Worker> worker,
+               ucx_client::Connection::Integrity integrity)
         : Port(std::move(owner), std::move(worker)), integrity(integrity) {}
 
-    const Connection::Integrity integrity;
+    const ucx_client::Connection::Integrity integrity;
 };
 
 // The link is closed where there is no memory for an object that would close it.
-nb::object to_object(const std::shared_ptr<Link>& link) {
+nb::object to_object(const std::shared_ptr<client::Link>& link) {
     try {
         auto made = std::make_unique<PyConnection>(link);
         nb::object object = nb::cast(made.get(), nb::rv_policy::take_ownership);
@@ -42,18 +42,18 @@ nb::object to_object(const std::shared_ptr<Link>& link) {
 nb::typed<nb::object, PyConnection> attach_client(ClientPort& port, int fd, const nb::bytes& token,
                                                   const nb::bytes& address, const std::string& peer,
                                                   double timeout, const KeysTuple& keys) {
-    Fd owned(fd);
-    const Connection::Keys session_keys = to_keys(keys);
-    const wire::Token session = to_token(token);
+    base::Fd owned(fd);
+    const ucx_client::Connection::Keys session_keys = to_keys(keys);
+    const protocol::Token session = to_token(token);
     const std::string remote = to_string(address);
     auto worker = port.take();
-    std::shared_ptr<Connection> connection;
+    std::shared_ptr<ucx_client::Connection> connection;
     {
         const WithoutGil released;
         connection = port.owner()->attach(std::move(worker), std::move(owned), session, remote,
                                           peer, port.integrity, session_keys);
     }
-    nb::object object = to_object(UcxLink::make(port.owner(), connection));
+    nb::object object = to_object(ucx_client::UcxLink::make(port.owner(), connection));
     // One round trip: both sides have each other's endpoint, and the lanes are chosen.
     nb::cast<PyConnection&>(object).ping(timeout);
     return object;
@@ -61,17 +61,17 @@ nb::typed<nb::object, PyConnection> attach_client(ClientPort& port, int fd, cons
 
 class PyClient {
   public:
-    PyClient(const Options& options, bool polling)
-        : client_(std::make_shared<Client>(options, polling)) {}
+    PyClient(const ucx::Options& options, bool polling)
+        : client_(std::make_shared<ucx_client::Client>(options, polling)) {}
     ~PyClient() {
         if (client_.inherited()) {
             abandon();
         }
     }
 
-    nb::typed<nb::object, ClientPort> open(int fd, Connection::Integrity integrity,
+    nb::typed<nb::object, ClientPort> open(int fd, ucx_client::Connection::Integrity integrity,
                                            bool shares_memory) {
-        std::unique_ptr<Worker> worker;
+        std::unique_ptr<ucx::Worker> worker;
         {
             const WithoutGil released;
             worker = client_->open(fd, to_sharing(shares_memory));
@@ -87,19 +87,19 @@ class PyClient {
 
     void abandon() {
         if (client_.get() != nullptr) {
-            close_inherited_sockets();
-            separate_from_parent();
+            base::close_inherited_sockets();
+            base::separate_from_parent();
             client_.leak();
         }
     }
 
   private:
-    OwnedByProcess<Client> client_;
+    base::OwnedByProcess<ucx_client::Client> client_;
 };
 
 class PyLocalClient {
   public:
-    PyLocalClient() : client_(std::make_shared<LocalClient>()) {}
+    PyLocalClient() : client_(std::make_shared<local_client::LocalClient>()) {}
     ~PyLocalClient() {
         if (client_.inherited()) {
             abandon();
@@ -108,9 +108,9 @@ class PyLocalClient {
 
     nb::typed<nb::object, PyConnection> attach(int fd, const nb::bytes& token,
                                                const std::string& peer) {
-        Fd owned(fd);
-        const wire::Token session = to_token(token);
-        std::shared_ptr<LocalLink> link;
+        base::Fd owned(fd);
+        const protocol::Token session = to_token(token);
+        std::shared_ptr<local_client::LocalLink> link;
         {
             const WithoutGil released;
             link = client_->attach(std::move(owned), session, peer);
@@ -125,13 +125,13 @@ class PyLocalClient {
 
     void abandon() {
         if (client_.get() != nullptr) {
-            close_inherited_sockets();
+            base::close_inherited_sockets();
             client_.leak();
         }
     }
 
   private:
-    OwnedByProcess<LocalClient> client_;
+    base::OwnedByProcess<local_client::LocalClient> client_;
 };
 
 }  // namespace
@@ -142,7 +142,7 @@ void bind_client(nb::module_& module) {
         .def("attach", &attach_client, "fd"_a, "token"_a, "address"_a, "peer"_a, "timeout"_a,
              "keys"_a.none() = nb::none());
     nb::class_<PyClient>(module, "Client")
-        .def(nb::init<const Options&, bool>(), "options"_a, "polling"_a)
+        .def(nb::init<const ucx::Options&, bool>(), "options"_a, "polling"_a)
         .def("open", &PyClient::open, "fd"_a = -1, "integrity"_a.none() = nb::none(),
              "shares_memory"_a = false)
         .def("close", &PyClient::close, "timeout"_a)
@@ -155,4 +155,4 @@ void bind_client(nb::module_& module) {
         .def("abandon", &PyLocalClient::abandon);
 }
 
-}  // namespace ucxstore::py
+}  // namespace ucxstore::bindings

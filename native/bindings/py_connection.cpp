@@ -7,15 +7,15 @@
 
 using namespace nb::literals;
 
-namespace ucxstore::py {
+namespace ucxstore::bindings {
 
 std::vector<std::string> PyConnection::lanes() {
     const WithoutGil released;
     return link_->lanes();
 }
 
-PyOperation::Object PyConnection::start(std::shared_ptr<Operation> operation, nb::object owners,
-                                        Convert convert) {
+PyOperation::Object PyConnection::start(std::shared_ptr<client::Operation> operation,
+                                        nb::object owners, Convert convert) {
     return PyOperation::start(link_.get(), std::move(operation), std::move(owners),
                               std::move(convert));
 }
@@ -47,8 +47,8 @@ std::optional<ReadOnlyBytes> PyConnection::hold(const std::string& key) {
 }
 
 std::optional<ReadOnlyBytes> PyConnection::map_file(const std::string& key, bool waits) {
-    using Wait = DirectoryRoot::Wait;
-    std::shared_ptr<Region> value;
+    using Wait = files::DirectoryRoot::Wait;
+    std::shared_ptr<memory::Region> value;
     {
         const WithoutGil released;
         value = link_->map_file(key, waits ? Wait::for_disk : Wait::never);
@@ -58,10 +58,10 @@ std::optional<ReadOnlyBytes> PyConnection::map_file(const std::string& key, bool
 
 nb::typed<nb::object, std::optional<PyAllocation>> PyConnection::allocate(const std::string& key,
                                                                           std::uint64_t size) {
-    std::shared_ptr<Allocation> memory;
+    std::shared_ptr<local_client::Allocation> memory;
     if (link_->takes_files(size)) {  // or the GIL is kept, as to get it back may take a while
         const WithoutGil released;
-        memory = Allocation::make(key, size);
+        memory = local_client::Allocation::make(key, size);
     }
     if (memory == nullptr) {
         return nb::none();
@@ -71,42 +71,40 @@ nb::typed<nb::object, std::optional<PyAllocation>> PyConnection::allocate(const 
 
 namespace {
 
-using requests::How;
-using requests::Keys;
-using requests::Versions;
-using Kind = Operation::Kind;
+namespace requests = client::requests;
+using Kind = client::Operation::Kind;
 using Owners = nb::typed<nb::list, nb::any>;
 using Integers = nb::typed<nb::list, int>;
 using Shape = std::vector<std::int64_t>;
 
-How to_how(double timeout, PyCompletions* completions) {
+requests::How to_how(double timeout, PyCompletions* completions) {
     return {timeout, completions == nullptr ? nullptr : completions->queue};
 }
 
 // The result of an operation, by what its replies say.
 template <typename Answer>
-Convert converter(Answer (*answer)(const Operation&)) {
-    return [answer](Operation& done) { return nb::cast(answer(done)); };
+Convert converter(Answer (*answer)(const client::Operation&)) {
+    return [answer](client::Operation& done) { return nb::cast(answer(done)); };
 }
 
-nb::object nothing(const Operation&) { return nb::none(); }
+nb::object nothing(const client::Operation&) { return nb::none(); }
 
-nb::object text(const Operation& done) {
-    const Region& text = *done.items[0].owned;
+nb::object text(const client::Operation& done) {
+    const memory::Region& text = *done.items[0].owned;
     return nb::bytes(text.data(), text.size());
 }
 
 // What is lent of a server's memory.
 struct PyLoan {
-    std::shared_ptr<Region> region;
+    std::shared_ptr<memory::Region> region;
 };
 
 // A list of what `convert` makes of each item, and None for a missing key.
 template <typename ConvertItem>
-nb::object each_item(const Operation& done, ConvertItem convert) {
+nb::object each_item(const client::Operation& done, ConvertItem convert) {
     nb::list results;
-    for (const Item& item : done.items) {
-        if (item.status == wire::Status::missing) {
+    for (const client::Item& item : done.items) {
+        if (item.status == protocol::Status::missing) {
             results.append(nb::none());
         } else {
             results.append(convert(item));
@@ -115,13 +113,13 @@ nb::object each_item(const Operation& done, ConvertItem convert) {
     return results;
 }
 
-PyOperation::Object get(PyConnection& self, const How& how, const Keys& keys,
-                        const std::vector<Ranges>& ranges, const std::optional<Versions>& versions,
-                        bool borrow) {
+PyOperation::Object get(PyConnection& self, const requests::How& how, const requests::Keys& keys,
+                        const std::vector<Ranges>& ranges,
+                        const std::optional<requests::Versions>& versions, bool borrow) {
     auto operation = requests::get(how, keys, each(to_selection, ranges), versions, borrow);
-    return self.start(std::move(operation), nb::none(), [borrow](Operation& done) {
-        return each_item(done, [borrow](const Item& item) {
-            const bool changed = item.status == wire::Status::changed;
+    return self.start(std::move(operation), nb::none(), [borrow](client::Operation& done) {
+        return each_item(done, [borrow](const client::Item& item) {
+            const bool changed = item.status == protocol::Status::changed;
             const nb::object data = changed ? nb::none() : to_readable(item.owned);
             if (!borrow) {
                 return nb::make_tuple(data, item.value_size, item.version);
@@ -133,32 +131,32 @@ PyOperation::Object get(PyConnection& self, const How& how, const Keys& keys,
     });
 }
 
-PyOperation::Object get_into(PyConnection& self, const How& how, const Keys& keys,
-                             const std::vector<Ranges>& ranges, const std::vector<ArrayTuple>& outs,
-                             const Owners& owners) {
+PyOperation::Object get_into(PyConnection& self, const requests::How& how,
+                             const requests::Keys& keys, const std::vector<Ranges>& ranges,
+                             const std::vector<ArrayTuple>& outs, const Owners& owners) {
     auto operation =
         requests::get_into(how, keys, each(to_selection, ranges), each(to_memory, outs));
-    return self.start(std::move(operation), owners, [](Operation& done) {
-        return each_item(done, [](const Item& item) { return item.size; });
+    return self.start(std::move(operation), owners, [](client::Operation& done) {
+        return each_item(done, [](const client::Item& item) { return item.size; });
     });
 }
 
 // NOLINTNEXTLINE(readability-function-size): as Python calls it
-PyOperation::Object read_boxes(PyConnection& self, const How& how, const Keys& keys,
-                               const Integers& boxes, const ArrayTuple& out,
-                               const Shape& chunk_shape, const nb::object& owner,
-                               const PyResultMemory* result) {
+PyOperation::Object read_boxes(PyConnection& self, const requests::How& how,
+                               const requests::Keys& keys, const Integers& boxes,
+                               const ArrayTuple& out, const Shape& chunk_shape,
+                               const nb::object& owner, const PyResultMemory* result) {
     return self.start(requests::read_boxes(how, keys, to_integers(boxes), to_array(out),
                                            chunk_shape, result ? result->memory : nullptr),
                       owner, converter(requests::missing));
 }
 
 // NOLINTNEXTLINE(readability-function-size): as Python calls it
-PyOperation::Object read_parts(PyConnection& self, const How& how, const Keys& keys,
-                               const std::vector<PartTuple>& sources,
+PyOperation::Object read_parts(PyConnection& self, const requests::How& how,
+                               const requests::Keys& keys, const std::vector<PartTuple>& sources,
                                const std::vector<PartTuple>& targets, std::uint64_t address,
-                               const std::vector<std::int64_t>& expected, const Versions& versions,
-                               const nb::object& owner) {
+                               const std::vector<std::int64_t>& expected,
+                               const requests::Versions& versions, const nb::object& owner) {
     return self.start(
         requests::read_parts(how, keys, each(to_part, sources), each(to_part, targets),
                              reinterpret_cast<std::byte*>(address), expected, versions),
@@ -166,7 +164,7 @@ PyOperation::Object read_parts(PyConnection& self, const How& how, const Keys& k
 }
 
 template <Kind kind>
-PyOperation::Object set(PyConnection& self, const How& how, const Keys& keys,
+PyOperation::Object set(PyConnection& self, const requests::How& how, const requests::Keys& keys,
                         const std::vector<ArrayTuple>& values, const Owners& owners) {
     return self.start(requests::set(how, keys, each(to_memory, values), kind), owners,
                       converter(requests::written));
@@ -174,24 +172,26 @@ PyOperation::Object set(PyConnection& self, const How& how, const Keys& keys,
 
 // As set(), of one value, which may go as a file.
 template <Kind kind>
-PyOperation::Object set_file(PyConnection& self, const How& how, const Keys& keys,
-                             const std::vector<ArrayTuple>& values, const Owners& owners,
-                             const PyAllocation& file) {
+PyOperation::Object set_file(PyConnection& self, const requests::How& how,
+                             const requests::Keys& keys, const std::vector<ArrayTuple>& values,
+                             const Owners& owners, const PyAllocation& file) {
     const auto operation = requests::set(how, keys, each(to_memory, values), kind);
     file.send_by(self.link(), *operation);
     return self.start(operation, owners, converter(requests::written));
 }
 
-PyOperation::Object set_parts(PyConnection& self, const How& how, const Keys& keys,
+PyOperation::Object set_parts(PyConnection& self, const requests::How& how,
+                              const requests::Keys& keys,
                               const std::vector<std::vector<ArrayTuple>>& values,
                               const Owners& owners) {
     return self.start(requests::set(how, keys, each(to_joined_memory, values)), owners,
                       converter(nothing));
 }
 
-PyOperation::Object write_boxes(PyConnection& self, const How& how, const Keys& keys,
-                                const Integers& starts, const ArrayTuple& value,
-                                const Shape& chunk_shape, const nb::object& owner) {
+PyOperation::Object write_boxes(PyConnection& self, const requests::How& how,
+                                const requests::Keys& keys, const Integers& starts,
+                                const ArrayTuple& value, const Shape& chunk_shape,
+                                const nb::object& owner) {
     return self.start(
         requests::write_boxes(how, keys, to_integers(starts), to_array(value), chunk_shape), owner,
         converter(nothing));
@@ -204,7 +204,7 @@ class Requests {
 
     template <typename... Args, typename... Names>
     Requests& def(const char* name,
-                  PyOperation::Object (*request)(PyConnection&, const How&, Args...),
+                  PyOperation::Object (*request)(PyConnection&, const requests::How&, Args...),
                   const Names&... names) {
         type_.def(
             name,
@@ -218,8 +218,8 @@ class Requests {
 
     // One without memory of the caller's.
     template <typename... Args, typename Answer, typename... Names>
-    Requests& def(const char* name, requests::Pointer (*request)(const How&, Args...),
-                  Answer (*answer)(const Operation&), const Names&... names) {
+    Requests& def(const char* name, requests::Pointer (*request)(const requests::How&, Args...),
+                  Answer (*answer)(const client::Operation&), const Names&... names) {
         type_.def(
             name,
             [request, answer](PyConnection& self, Args... args, double timeout,
@@ -262,9 +262,9 @@ void bind_connection(nb::module_& module) {
         .def("allocate", &PyConnection::allocate, "key"_a, "size"_a)
         .def(
             "get",
-            [](PyConnection& self, const Keys& keys, const std::vector<Ranges>& ranges,
-               double timeout, PyCompletions* completions, const std::optional<Versions>& versions,
-               bool borrow) {
+            [](PyConnection& self, const requests::Keys& keys, const std::vector<Ranges>& ranges,
+               double timeout, PyCompletions* completions,
+               const std::optional<requests::Versions>& versions, bool borrow) {
                 return get(self, to_how(timeout, completions), keys, ranges, versions, borrow);
             },
             "keys"_a, "ranges"_a, "timeout"_a, "completions"_a.none() = nb::none(),
@@ -296,4 +296,4 @@ void bind_connection(nb::module_& module) {
         .def("ping", requests::ping, nothing);
 }
 
-}  // namespace ucxstore::py
+}  // namespace ucxstore::bindings

@@ -11,11 +11,11 @@
 #include "bindings/py_operation.hpp"
 #include "client/requests.hpp"
 
-namespace ucxstore::py {
+namespace ucxstore::bindings {
 
 class PyConnection {
   public:
-    explicit PyConnection(std::shared_ptr<Link> link) : link_(std::move(link)) {}
+    explicit PyConnection(std::shared_ptr<client::Link> link) : link_(std::move(link)) {}
     ~PyConnection() {
         if (!link_.inherited() && !link_->leaving()) {  // else it closes itself, once it is idle
             close();
@@ -46,19 +46,19 @@ class PyConnection {
     // any other does.
     nb::typed<nb::object, std::optional<PyAllocation>> allocate(const std::string& key,
                                                                 std::uint64_t size);
-    const Link& link() const { return *link_.get(); }
+    const client::Link& link() const { return *link_.get(); }
 
     // Sends one request without a body, and waits for the answer.
     void ping(double timeout);
 
     // Submits the operation, and keeps `owners` for as long as their memory is in use.
-    PyOperation::Object start(std::shared_ptr<Operation> operation, nb::object owners,
+    PyOperation::Object start(std::shared_ptr<client::Operation> operation, nb::object owners,
                               Convert convert);
 
   private:
-    const OwnedByProcess<Link> link_;
+    const base::OwnedByProcess<client::Link> link_;
 };
 
 void bind_connection(nb::module_& module);
 
-}  // namespace ucxstore::py
+}  // namespace ucxstore::bindings

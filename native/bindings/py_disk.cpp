@@ -5,7 +5,7 @@
 
 using namespace nb::literals;
 
-namespace ucxstore::py {
+namespace ucxstore::bindings {
 namespace {
 
 // The memory of a buffer of Python's, for as long as this lives.
@@ -28,14 +28,15 @@ class HeldBuffer {
     Py_buffer buffer_{};
 };
 
-bool write(DiskCache& disk, const std::shared_ptr<DiskCache::File>& file, nb::handle buffer) {
+bool write(cache::DiskCache& disk, const std::shared_ptr<cache::DiskCache::File>& file,
+           nb::handle buffer) {
     const HeldBuffer held(buffer);
     const WithoutGil released;
     return disk.write(*file, held.bytes());
 }
 
-std::optional<Bytes> read(const DiskCache& disk, const DiskCache::Found& found) {
-    std::shared_ptr<Region> region;
+std::optional<Bytes> read(const cache::DiskCache& disk, const cache::DiskCache::Found& found) {
+    std::shared_ptr<memory::Region> region;
     {
         const WithoutGil released;
         region = disk.read(found);
@@ -46,25 +47,26 @@ std::optional<Bytes> read(const DiskCache& disk, const DiskCache::Found& found) 
 }  // namespace
 
 void bind_disk(nb::module_& module) {
-    nb::class_<DiskCache::File>(module, "DiskFile");
-    nb::class_<DiskCache::Found>(module, "DiskFound").def_ro("etag", &DiskCache::Found::etag);
-    nb::class_<DiskCache>(module, "DiskCache")
+    nb::class_<cache::DiskCache::File>(module, "DiskFile");
+    nb::class_<cache::DiskCache::Found>(module, "DiskFound")
+        .def_ro("etag", &cache::DiskCache::Found::etag);
+    nb::class_<cache::DiskCache>(module, "DiskCache")
         .def(nb::init<const std::string&, std::uint64_t>(), "directory"_a, "capacity"_a)
-        .def("find", &DiskCache::find, "key"_a)
-        .def("find_part", &DiskCache::find_part, "key"_a, "begin"_a, "end"_a, "etag"_a)
-        .def("add", &DiskCache::add, "key"_a, "begin"_a.none(), "length"_a, "etag"_a,
+        .def("find", &cache::DiskCache::find, "key"_a)
+        .def("find_part", &cache::DiskCache::find_part, "key"_a, "begin"_a, "end"_a, "etag"_a)
+        .def("add", &cache::DiskCache::add, "key"_a, "begin"_a.none(), "length"_a, "etag"_a,
              nb::sig("def add(self, key: str, begin: int | None, length: int, etag: str) -> "
                      "DiskFile | None"))
-        .def("forget", &DiskCache::forget, "key"_a)
-        .def("forget_prefix", &DiskCache::forget_prefix, "prefix"_a)
+        .def("forget", &cache::DiskCache::forget, "key"_a)
+        .def("forget_prefix", &cache::DiskCache::forget_prefix, "prefix"_a)
         .def("write", &write, "file"_a, "buffer"_a)
         .def("read", &read, "found"_a)
         .def("sweep",
-             [](DiskCache& disk) {
+             [](cache::DiskCache& disk) {
                  const WithoutGil released;
                  disk.sweep();
              })
-        .def_prop_ro("bytes", &DiskCache::bytes);
+        .def_prop_ro("bytes", &cache::DiskCache::bytes);
 }
 
-}  // namespace ucxstore::py
+}  // namespace ucxstore::bindings

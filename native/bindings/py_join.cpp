@@ -6,13 +6,13 @@
 #include "bindings/gil.hpp"
 #include "memory/joined_memory.hpp"
 
-namespace ucxstore::py {
+namespace ucxstore::bindings {
 namespace {
 
 // The mapping goes before what it maps may be used for something else.
 struct Joined {
     std::vector<Joinable> values;
-    std::shared_ptr<Region> memory;
+    std::shared_ptr<memory::Region> memory;
 };
 
 }  // namespace
@@ -22,10 +22,10 @@ std::optional<ReadOnlyBytes> join_values(std::vector<Joinable> values) {
     for (const Joinable& value : values) {
         parts.emplace_back(reinterpret_cast<const std::byte*>(value.data()), value.size());
     }
-    std::shared_ptr<Region> memory;
+    std::shared_ptr<memory::Region> memory;
     {
         const WithoutGil released;
-        memory = join(parts);
+        memory = memory::join(parts);
     }
     if (memory == nullptr) {
         return std::nullopt;
@@ -33,8 +33,8 @@ std::optional<ReadOnlyBytes> join_values(std::vector<Joinable> values) {
     auto* const joined = new Joined{std::move(values), std::move(memory)};
     const nb::capsule owner(joined,
                             [](void* pointer) noexcept { delete static_cast<Joined*>(pointer); });
-    const Region& region = *joined->memory;
+    const memory::Region& region = *joined->memory;
     return ReadOnlyBytes(region.data(), {static_cast<std::size_t>(region.size())}, owner);
 }
 
-}  // namespace ucxstore::py
+}  // namespace ucxstore::bindings

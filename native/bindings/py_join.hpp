@@ -6,7 +6,7 @@
 
 #include "bindings/convert.hpp"
 
-namespace ucxstore::py {
+namespace ucxstore::bindings {
 
 using Joinable = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
@@ -14,4 +14,4 @@ using Joinable = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::
 // None where they cannot be mapped so.
 std::optional<ReadOnlyBytes> join_values(std::vector<Joinable> values);
 
-}  // namespace ucxstore::py
+}  // namespace ucxstore::bindings

@@ -6,7 +6,7 @@
 
 using namespace nb::literals;
 
-namespace ucxstore::py {
+namespace ucxstore::bindings {
 namespace {
 
 constexpr const char* kAreas[] = {"client", "server"};
@@ -19,7 +19,7 @@ nb::object to_text(std::string_view text) {
         PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
 }
 
-nb::dict to_dict(const log::Record& record) {
+nb::dict to_dict(const base::log::Record& record) {
     nb::dict fields;
     fields["area"] = kAreas[static_cast<std::size_t>(record.area)];
     fields["level"] = static_cast<int>(record.level);
@@ -37,9 +37,9 @@ nb::dict to_dict(const log::Record& record) {
 using Events = nb::typed<nb::list, nb::typed<nb::dict, nb::str, nb::any>>;
 
 nb::typed<nb::tuple, Events, std::uint64_t> take() {
-    const log::Queue::Taken taken = log::queue().take();
+    const base::log::Queue::Taken taken = base::log::queue().take();
     Events events;
-    for (const log::Record& record : taken.records) {
+    for (const base::log::Record& record : taken.records) {
         events.append(to_dict(record));
     }
     return nb::typed<nb::tuple, Events, std::uint64_t>(nb::make_tuple(events, taken.dropped));
@@ -48,13 +48,13 @@ nb::typed<nb::tuple, Events, std::uint64_t> take() {
 }  // namespace
 
 void bind_log(nb::module_& module) {
-    module.def("log_listen", &log::listen, "client"_a, "server"_a,
+    module.def("log_listen", &base::log::listen, "client"_a, "server"_a,
                "Queue events of these levels and above; see `ucxstore.base.logs`.");
-    module.def("log_slow_request", &log::set_slow_request, "seconds"_a,
+    module.def("log_slow_request", &base::log::set_slow_request, "seconds"_a,
                "Report requests that take longer; 0 for none.");
-    module.def("log_fileno", [] { return log::queue().fd(); });
-    module.def("log_wake", [] { log::queue().wake(); });
+    module.def("log_fileno", [] { return base::log::queue().fd(); });
+    module.def("log_wake", [] { base::log::queue().wake(); });
     module.def("log_take", &take, "Take the queued events, and how many were dropped.");
 }
 
-}  // namespace ucxstore::py
+}  // namespace ucxstore::bindings

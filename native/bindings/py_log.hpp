@@ -3,8 +3,8 @@
 
 #include "bindings/convert.hpp"
 
-namespace ucxstore::py {
+namespace ucxstore::bindings {
 
 void bind_log(nb::module_& module);
 
-}  // namespace ucxstore::py
+}  // namespace ucxstore::bindings

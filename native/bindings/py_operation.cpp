@@ -7,7 +7,7 @@
 #include "base/global.hpp"
 #include "bindings/gil.hpp"
 
-namespace ucxstore::py {
+namespace ucxstore::bindings {
 namespace {
 
 using namespace std::chrono_literals;
@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 constexpr auto kSignalPoll = 50ms;
 
 using Registry = std::unordered_map<std::uint64_t, nb::object>;
-constinit Global<Registry> operations;  // never destroyed: Python may be gone by then
+constinit base::Global<Registry> operations;  // never destroyed: Python may be gone by then
 
 Registry& registry() {
     return *operations.get([] { return new Registry; });
@@ -39,7 +39,7 @@ void PyOperation::sweep() {
     }
     std::vector<nb::object> done;
     for (const auto& [id, object] : registry()) {
-        const Operation& operation = *nb::cast<PyOperation&>(object).operation_;
+        const client::Operation& operation = *nb::cast<PyOperation&>(object).operation_;
         if (operation.done() && !operation.will_be_drained()) {
             done.push_back(object);
         }
@@ -50,16 +50,17 @@ void PyOperation::sweep() {
     due = std::max<std::size_t>(1024, 2 * registry().size());
 }
 
-PyOperation::PyOperation(std::shared_ptr<Link> link, std::shared_ptr<Operation> operation,
-                         nb::object owners, Convert convert)
+PyOperation::PyOperation(std::shared_ptr<client::Link> link,
+                         std::shared_ptr<client::Operation> operation, nb::object owners,
+                         Convert convert)
     : link_(std::move(link)),
       operation_(std::move(operation)),
       owners_(std::move(owners)),
       convert_(std::move(convert)) {}
 
-PyOperation::Object PyOperation::start(std::shared_ptr<Link> link,
-                                       std::shared_ptr<Operation> operation, nb::object owners,
-                                       Convert convert) {
+PyOperation::Object PyOperation::start(std::shared_ptr<client::Link> link,
+                                       std::shared_ptr<client::Operation> operation,
+                                       nb::object owners, Convert convert) {
     nb::object object =
         nb::cast(new PyOperation(link, operation, std::move(owners), std::move(convert)),
                  nb::rv_policy::take_ownership);
@@ -123,7 +124,7 @@ void PyOperation::end_unwaited() {
 }
 
 PyOperation::Result PyOperation::result() {
-    require(done(), "the operation is not done");
+    base::require(done(), "the operation is not done");
     retire();
     operation_->check();
     return convert_(*operation_);
@@ -156,4 +157,4 @@ nb::typed<nb::list, PyOperation> PyCompletions::drain() {
     return done;
 }
 
-}  // namespace ucxstore::py
+}  // namespace ucxstore::bindings

@@ -8,14 +8,14 @@
 
 #include "bindings/convert.hpp"
 
-namespace ucxstore::py {
+namespace ucxstore::bindings {
 
 // What a link copies here and now with the GIL: it takes some 10 us. To let go of the GIL may cost
 // a while until it is had again.
 constexpr std::uint64_t kCopiedWithGil = 64 * 1024;
 
 // Makes Python's result of a completed operation.
-using Convert = std::function<nb::object(Operation&)>;
+using Convert = std::function<nb::object(client::Operation&)>;
 
 class PyOperation {
   public:
@@ -25,8 +25,9 @@ class PyOperation {
     using Result = nb::typed<nb::object, nb::any>;
 
     // Submits the operation, and enters its object into the registry.
-    static Object start(std::shared_ptr<Link> link, std::shared_ptr<Operation> operation,
-                        nb::object owners, Convert convert);
+    static Object start(std::shared_ptr<client::Link> link,
+                        std::shared_ptr<client::Operation> operation, nb::object owners,
+                        Convert convert);
 
     bool done() const { return operation_->done(); }
     // Blocks without the GIL; a signal's exception cancels it, and is raised once it is complete.
@@ -40,28 +41,28 @@ class PyOperation {
     void retire();
 
   private:
-    PyOperation(std::shared_ptr<Link> link, std::shared_ptr<Operation> operation, nb::object owners,
-                Convert convert);
+    PyOperation(std::shared_ptr<client::Link> link, std::shared_ptr<client::Operation> operation,
+                nb::object owners, Convert convert);
     static void sweep();
     // Cancels it, and waits until it is complete.
     void end();
 
-    std::shared_ptr<Link> link_;
-    std::shared_ptr<Operation> operation_;
+    std::shared_ptr<client::Link> link_;
+    std::shared_ptr<client::Operation> operation_;
     nb::object owners_;
     Convert convert_;
 };
 
 class PyCompletions {
   public:
-    PyCompletions() : queue(std::make_shared<CompletionQueue>()) {}
+    PyCompletions() : queue(std::make_shared<client::CompletionQueue>()) {}
     PyCompletions(const PyCompletions&) = delete;
     PyCompletions& operator=(const PyCompletions&) = delete;
     ~PyCompletions() { queue->abandon(); }
     // The operations that have completed since.
     nb::typed<nb::list, PyOperation> drain();
 
-    const std::shared_ptr<CompletionQueue> queue;
+    const std::shared_ptr<client::CompletionQueue> queue;
 };
 
-}  // namespace ucxstore::py
+}  // namespace ucxstore::bindings

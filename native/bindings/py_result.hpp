@@ -5,13 +5,14 @@
 
 #include "memory/result_memory.hpp"
 
-namespace ucxstore::py {
+namespace ucxstore::bindings {
 
 // Apart from the memory itself, which threads without the GIL may be the last to have.
 struct PyResultMemory {
-    explicit PyResultMemory(std::uint64_t size) : memory(std::make_shared<ResultMemory>(size)) {}
+    explicit PyResultMemory(std::uint64_t size)
+        : memory(std::make_shared<memory::ResultMemory>(size)) {}
 
-    const std::shared_ptr<ResultMemory> memory;
+    const std::shared_ptr<memory::ResultMemory> memory;
 };
 
-}  // namespace ucxstore::py
+}  // namespace ucxstore::bindings

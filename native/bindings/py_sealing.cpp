@@ -6,7 +6,7 @@
 #include "bindings/convert.hpp"
 #include "protocol/aead.hpp"
 
-namespace ucxstore::py {
+namespace ucxstore::bindings {
 namespace {
 
 using namespace nanobind::literals;
@@ -14,7 +14,7 @@ using namespace nanobind::literals;
 template <typename Bytes>
 Bytes to_array_of(const nb::bytes& bytes, const char* what) {
     Bytes array;
-    require(bytes.size() == array.size(), what);
+    base::require(bytes.size() == array.size(), what);
     std::memcpy(array.data(), bytes.c_str(), array.size());
     return array;
 }
@@ -22,52 +22,53 @@ Bytes to_array_of(const nb::bytes& bytes, const char* what) {
 // Frames on a stream, in their order.
 class SealedStream {
   public:
-    explicit SealedStream(const wire::SessionKeys& keys) : seals_(keys) {}
+    explicit SealedStream(const protocol::SessionKeys& keys) : seals_(keys) {}
 
     nb::bytes seal(const nb::bytes& frame) {
         std::string text = to_string(frame);
-        seals_.out.seal_header(wire::Message::request, text, 0);
+        seals_.out.seal_header(protocol::Message::request, text, 0);
         return to_bytes(text);
     }
     nb::bytes open(const nb::bytes& frame) {
         const auto opened = seals_.in.open_header(
-            wire::Message::request,
+            protocol::Message::request,
             {reinterpret_cast<const std::byte*>(frame.c_str()), frame.size()}, 0);
         if (!opened || opened->data.number != next_++) {
-            throw Error(ErrorKind::protocol, "a frame that was not sent, or not now");
+            throw base::Error(base::ErrorKind::protocol, "a frame that was not sent, or not now");
         }
         return to_bytes(opened->header);
     }
 
   private:
-    wire::Seals seals_;
+    protocol::Seals seals_;
     std::uint64_t next_ = 0;
 };
 
 }  // namespace
 
-std::optional<wire::SessionKeys> to_keys(const KeysTuple& tuple) {
+std::optional<protocol::SessionKeys> to_keys(const KeysTuple& tuple) {
     if (!tuple) {
         return std::nullopt;
     }
     constexpr const char* kWrong = "a key that is not of 32 bytes";
-    return wire::SessionKeys{to_array_of<Aead::Key>(tuple->first, kWrong),
-                             to_array_of<Aead::Key>(tuple->second, kWrong)};
+    return protocol::SessionKeys{to_array_of<protocol::Aead::Key>(tuple->first, kWrong),
+                                 to_array_of<protocol::Aead::Key>(tuple->second, kWrong)};
 }
 
 void bind_sealing(nb::module_& module) {
-    nb::class_<Agreement>(module, "Agreement", "A pair of keys of X25519, for one agreement.")
+    nb::class_<protocol::Agreement>(module, "Agreement",
+                                    "A pair of keys of X25519, for one agreement.")
         .def(nb::init<>())
         .def_prop_ro("public_key",
-                     [](const Agreement& self) {
+                     [](const protocol::Agreement& self) {
                          const auto& key = self.public_key();
                          return nb::bytes(key.data(), key.size());
                      })
         .def(
             "secret_with",
-            [](const Agreement& self, const nb::bytes& other) {
-                const auto secret = self.secret_with(
-                    to_array_of<Agreement::Bytes>(other, "a public key that is not of 32 bytes"));
+            [](const protocol::Agreement& self, const nb::bytes& other) {
+                const auto secret = self.secret_with(to_array_of<protocol::Agreement::Bytes>(
+                    other, "a public key that is not of 32 bytes"));
                 return nb::bytes(secret.data(), secret.size());
             },
             "other"_a);
@@ -82,4 +83,4 @@ void bind_sealing(nb::module_& module) {
         .def("open", &SealedStream::open, "frame"_a);
 }
 
-}  // namespace ucxstore::py
+}  // namespace ucxstore::bindings

@@ -8,12 +8,12 @@
 
 #include "protocol/sealing.hpp"
 
-namespace ucxstore::py {
+namespace ucxstore::bindings {
 
 // The keys to send and to receive by, as the handshake has made them.
 using KeysTuple = std::optional<std::pair<nanobind::bytes, nanobind::bytes>>;
-std::optional<wire::SessionKeys> to_keys(const KeysTuple& tuple);
+std::optional<protocol::SessionKeys> to_keys(const KeysTuple& tuple);
 
 void bind_sealing(nanobind::module_& module);
 
-}  // namespace ucxstore::py
+}  // namespace ucxstore::bindings

@@ -11,29 +11,29 @@
 
 using namespace nb::literals;
 
-namespace ucxstore::py {
+namespace ucxstore::bindings {
 namespace {
 
-using ServerPort = Port<UcxThread>;
+using ServerPort = ucx::Port<ucx_server::UcxThread>;
 
 // ucxstore.base.grants.Bounds.
 using BoundsTuple = std::tuple<std::string, bool, std::optional<std::int64_t>, int>;
 
-Bounds to_bounds(const BoundsTuple& tuple) {
+sessions::Bounds to_bounds(const BoundsTuple& tuple) {
     const auto& [prefix, read_only, expires, role] = tuple;
-    require(role >= 0 && role <= static_cast<int>(Role::owner), "an unknown role");
-    return {prefix, read_only, expires, static_cast<Role>(role)};
+    base::require(role >= 0 && role <= static_cast<int>(sessions::Role::owner), "an unknown role");
+    return {prefix, read_only, expires, static_cast<sessions::Role>(role)};
 }
 
 // NOLINTNEXTLINE(readability-function-size): what a handshake has agreed on
 void attach_server(ServerPort& port, int fd, const nb::bytes& token, const nb::bytes& address,
                    const std::string& peer, const BoundsTuple& bounds, const std::string& origin,
                    const KeysTuple& keys) {
-    Fd owned(fd);
-    const UcxThread::Keys session_keys = to_keys(keys);
-    const wire::Token session = to_token(token);
+    base::Fd owned(fd);
+    const ucx_server::UcxThread::Keys session_keys = to_keys(keys);
+    const protocol::Token session = to_token(token);
     const std::string remote = to_string(address);
-    const Admitted client{peer, to_bounds(bounds), origin};
+    const sessions::Admitted client{peer, to_bounds(bounds), origin};
     auto worker = port.take();
     const WithoutGil released;
     port.owner()->attach(std::move(worker), std::move(owned), session, remote, client,
@@ -44,28 +44,30 @@ class PyServer {
   public:
     // Options and whether to poll; whether to make no use of UCX until a client needs it; whether
     // clients may use its shared memory.
-    using Ucx = std::tuple<Options, bool, bool, bool>;
+    using Ucx = std::tuple<ucx::Options, bool, bool, bool>;
 
-    PyServer(Storages storages, int threads, const Ucx& ucx, bool read_only,
+    PyServer(sessions::Storages storages, int threads, const Ucx& ucx, bool read_only,
              std::optional<std::uint64_t> max_sessions)
         : server_(
               std::move(storages), threads,
               {std::get<0>(ucx), std::get<1>(ucx), std::get<2>(ucx), to_sharing(std::get<3>(ucx))},
-              read_only, max_sessions.value_or(Places::kNoLimit)) {}
-    static void make(PyServer* self, const std::shared_ptr<Storage>& storage, int threads,
-                     const Ucx& ucx, bool read_only, const std::shared_ptr<Spaces>& scratch,
+              read_only, max_sessions.value_or(sessions::Places::kNoLimit)) {}
+    static void make(PyServer* self, const std::shared_ptr<storage::Storage>& storage, int threads,
+                     const Ucx& ucx, bool read_only,
+                     const std::shared_ptr<storage::Spaces>& scratch,
                      std::optional<std::uint64_t> max_sessions) {
         new (self) PyServer({storage, scratch}, threads, ucx, read_only, max_sessions);
     }
     static void make_cached(PyServer* self, const PyCachedSource& source, int threads,
-                            const Ucx& ucx, bool read_only, const std::shared_ptr<Spaces>& scratch,
+                            const Ucx& ucx, bool read_only,
+                            const std::shared_ptr<storage::Spaces>& scratch,
                             std::optional<std::uint64_t> max_sessions) {
         new (self) PyServer({source.source, scratch}, threads, ucx, read_only, max_sessions);
     }
 
     nb::typed<nb::object, ServerPort> open(int thread, int fd, bool shares_memory) {
-        std::shared_ptr<UcxThread> owner;
-        std::unique_ptr<Worker> worker;
+        std::shared_ptr<ucx_server::UcxThread> owner;
+        std::unique_ptr<ucx::Worker> worker;
         {
             const WithoutGil released;
             owner = server_.thread(thread);
@@ -76,10 +78,10 @@ class PyServer {
 
     void join(int thread, int fd, const nb::bytes& token, const std::string& peer,
               const BoundsTuple& bounds, const std::string& origin, const nb::bytes& answer) {
-        Fd owned(fd);
-        const wire::Token session = to_token(token);
+        base::Fd owned(fd);
+        const protocol::Token session = to_token(token);
         const std::string_view joined(answer.c_str(), answer.size());
-        const Admitted client{peer, to_bounds(bounds), origin};
+        const sessions::Admitted client{peer, to_bounds(bounds), origin};
         const WithoutGil released;
         server_.local_thread(thread)->attach(std::move(owned), session, client, joined);
     }
@@ -89,10 +91,10 @@ class PyServer {
         return server_.make_room(origin, waiting, is_short);
     }
 
-    void tell(std::string name, const std::shared_ptr<Count>& count) {
+    void tell(std::string name, const std::shared_ptr<base::Count>& count) {
         server_.tell(std::move(name), [count] { return count->load(); });
     }
-    void tell_disk(std::string name, const std::shared_ptr<DiskCache>& disk) {
+    void tell_disk(std::string name, const std::shared_ptr<cache::DiskCache>& disk) {
         server_.tell(std::move(name), [disk] { return disk->bytes(); });
     }
 
@@ -128,21 +130,21 @@ class PyServer {
             const nb::gil_scoped_acquire gil;
             delete object;
         });
-        server_.set_operators([held](const Operators::Request& request) {
+        server_.set_operators([held](const sessions::Operators::Request& request) {
             const nb::gil_scoped_acquire gil;
             try {
                 return to_string(nb::cast<nb::bytes>(
                     (*held)(to_bytes(request.text), request.session, nb::cast(request.peer))));
             } catch (const nb::python_error& error) {  // which goes under the GIL
-                throw Error(ErrorKind::storage, error.what());
+                throw base::Error(base::ErrorKind::storage, error.what());
             }
         });
     }
 
     std::map<std::string, std::uint64_t> failures() const {
         std::map<std::string, std::uint64_t> found;
-        for (std::size_t i = 0; i < kFailings.size(); ++i) {
-            found.emplace(kFailings[i], server_.counters().failed[i]);
+        for (std::size_t i = 0; i < base::kFailings.size(); ++i) {
+            found.emplace(base::kFailings[i], server_.counters().failed[i]);
         }
         return found;
     }
@@ -151,9 +153,9 @@ class PyServer {
     using Latency = std::pair<std::vector<std::uint64_t>, double>;
     std::map<std::string, Latency> latencies() const {
         std::map<std::string, Latency> found;
-        for (std::size_t i = 0; i < Latencies::kKinds.size(); ++i) {
+        for (std::size_t i = 0; i < base::Latencies::kKinds.size(); ++i) {
             const auto one = server_.counters().latencies.histogram(i);
-            found.emplace(Latencies::kKinds[i],
+            found.emplace(base::Latencies::kKinds[i],
                           Latency{{one.counts.begin(), one.counts.end()}, one.seconds});
         }
         return found;
@@ -182,7 +184,7 @@ class PyServer {
     }
 
   private:
-    Server server_;
+    server::Server server_;
 };
 
 }  // namespace
@@ -193,11 +195,11 @@ void bind_server(nb::module_& module) {
         .def("attach", &attach_server, "fd"_a, "token"_a, "address"_a, "peer"_a, "bounds"_a,
              "origin"_a, "keys"_a.none() = nb::none());
 
-    nb::class_<Count>(module, "Counter", "A number that any thread may add to.")
+    nb::class_<base::Count>(module, "Counter", "A number that any thread may add to.")
         .def(nb::init<>())
         .def(
-            "add", [](Count& self, std::uint64_t amount) { self += amount; }, "amount"_a = 1)
-        .def("__int__", [](const Count& self) { return self.load(); });
+            "add", [](base::Count& self, std::uint64_t amount) { self += amount; }, "amount"_a = 1)
+        .def("__int__", [](const base::Count& self) { return self.load(); });
     nb::class_<PyServer>(module, "Server")
         .def("__init__", &PyServer::make, "storage"_a, "threads"_a, "ucx"_a, "read_only"_a,
              "scratch"_a.none() = nb::none(), "max_sessions"_a.none() = nb::none())
@@ -232,4 +234,4 @@ void bind_server(nb::module_& module) {
         .def("close", &PyServer::close, "timeout"_a);
 }
 
-}  // namespace ucxstore::py
+}  // namespace ucxstore::bindings

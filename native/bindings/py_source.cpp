@@ -8,17 +8,17 @@
 
 using namespace nb::literals;
 
-namespace ucxstore::py {
+namespace ucxstore::bindings {
 
 class ReleaseQueue {
   public:
-    explicit ReleaseQueue(const std::shared_ptr<CachedSource>& source) : source_(source) {}
+    explicit ReleaseQueue(const std::shared_ptr<cache::CachedSource>& source) : source_(source) {}
 
     // On any thread.
     void add(const Py_buffer& buffer) {
         bool first = false;
         {
-            const Lock lock(mutex_);
+            const base::Lock lock(mutex_);
             first = buffers_.empty();
             buffers_.push_back(buffer);
         }
@@ -30,7 +30,7 @@ class ReleaseQueue {
     void drain() {
         std::vector<Py_buffer> buffers;
         {
-            const Lock lock(mutex_);
+            const base::Lock lock(mutex_);
             buffers.swap(buffers_);
         }
         for (Py_buffer& buffer : buffers) {
@@ -39,8 +39,8 @@ class ReleaseQueue {
     }
 
   private:
-    const std::weak_ptr<CachedSource> source_;
-    Mutex mutex_;
+    const std::weak_ptr<cache::CachedSource> source_;
+    base::Mutex mutex_;
     std::vector<Py_buffer> buffers_ GUARDED_BY(mutex_);
 };
 
@@ -51,7 +51,7 @@ namespace {
 constexpr std::uint64_t kLongHash = 256 << 10;
 
 // The memory of a buffer of Python's, which stays as it is for as long as this lives.
-class BufferRegion : public Region {
+class BufferRegion : public memory::Region {
   public:
     BufferRegion(nb::handle object, std::shared_ptr<ReleaseQueue> released)
         : released_(std::move(released)) {
@@ -73,24 +73,28 @@ class BufferRegion : public Region {
 
 // A call as a tuple: name, arguments.
 struct AsTuple {
-    nb::tuple operator()(const GetCall& call) const {
+    nb::tuple operator()(const cache::GetCall& call) const {
         return nb::make_tuple("get", call.key, call.begin, call.end, call.if_match);
     }
-    nb::tuple operator()(const HeadCall& call) const { return nb::make_tuple("head", call.key); }
-    nb::tuple operator()(const PutCall& call) const {
+    nb::tuple operator()(const cache::HeadCall& call) const {
+        return nb::make_tuple("head", call.key);
+    }
+    nb::tuple operator()(const cache::PutCall& call) const {
         return nb::make_tuple("put", call.key, to_numpy(call.value), call.if_absent);
     }
-    nb::tuple operator()(const StatCall& call) const { return nb::make_tuple("stat", call.keys); }
-    nb::tuple operator()(const RemoveCall& call) const {
+    nb::tuple operator()(const cache::StatCall& call) const {
+        return nb::make_tuple("stat", call.keys);
+    }
+    nb::tuple operator()(const cache::RemoveCall& call) const {
         return nb::make_tuple("remove", call.keys);
     }
-    nb::tuple operator()(const RemovePrefixCall& call) const {
+    nb::tuple operator()(const cache::RemovePrefixCall& call) const {
         return nb::make_tuple("remove_prefix", call.prefix);
     }
-    nb::tuple operator()(const MeasureCall& call) const {
+    nb::tuple operator()(const cache::MeasureCall& call) const {
         return nb::make_tuple("measure", call.prefix, call.any);
     }
-    nb::tuple operator()(const ListCall& call) const {
+    nb::tuple operator()(const cache::ListCall& call) const {
         return nb::make_tuple("list", call.prefix, call.delimited, call.cursor, call.max_bytes);
     }
 };
@@ -100,9 +104,10 @@ struct AsTuple {
 PyCachedSource::PyCachedSource(std::uint64_t cache_bytes, std::uint64_t block_bytes,
                                std::optional<double> freshness, std::uint64_t write_bytes,
                                bool visible)
-    : source(CachedSource::make(cache_bytes, block_bytes,
-                                freshness ? milliseconds(*freshness) : CachedSource::kForEver,
-                                write_bytes, visible)),
+    : source(cache::CachedSource::make(
+          cache_bytes, block_bytes,
+          freshness ? milliseconds(*freshness) : cache::CachedSource::kForEver, write_bytes,
+          visible)),
       released_(std::make_shared<ReleaseQueue>(source)) {}
 
 PyCachedSource::~PyCachedSource() { drain(); }
@@ -112,7 +117,7 @@ void PyCachedSource::drain() { released_->drain(); }
 PyCachedSource::Taken PyCachedSource::take() {
     Taken taken;
     for (const auto& [ticket, call] : source->calls().take()) {
-        const Whose whose = source->calls().whose(ticket);
+        const base::Whose whose = source->calls().whose(ticket);
         taken.append(nb::make_tuple(ticket, nb::make_tuple(whose.origin, whose.session),
                                     std::visit(AsTuple(), call)));
     }
@@ -124,10 +129,10 @@ bool PyCachedSource::found(std::uint64_t ticket, nb::handle buffer, const std::s
                            std::uint64_t size) {
     auto value = std::make_shared<BufferRegion>(buffer, released_);
     const bool takes_long = etag.empty() && value->size() >= kLongHash;
-    return answer(ticket, SourceObject{std::move(value), etag, size}, takes_long);
+    return answer(ticket, cache::SourceObject{std::move(value), etag, size}, takes_long);
 }
 
-bool PyCachedSource::answer(std::uint64_t ticket, CallResult result, bool takes_long) {
+bool PyCachedSource::answer(std::uint64_t ticket, cache::CallResult result, bool takes_long) {
     bool may_be_kept = false;
     {
         std::optional<WithoutGil> without_gil;
@@ -147,7 +152,7 @@ void PyCachedSource::close(const std::string& why) {
 
 // NOLINTNEXTLINE(readability-function-size): a list of names
 void bind_source(nb::module_& module) {
-    using Queue = FairQueue<std::uint64_t>;
+    using Queue = base::FairQueue<std::uint64_t>;
     using Session = std::pair<std::string, std::uint64_t>;
     nb::class_<Queue>(module, "FairQueue",
                       "Numbers that wait, in turns among origins and sessions.")
@@ -161,7 +166,7 @@ void bind_source(nb::module_& module) {
         .def(
             "take",
             [](Queue& self, int next) -> std::optional<std::pair<Session, std::uint64_t>> {
-                auto taken = self.take(static_cast<Next>(next));
+                auto taken = self.take(static_cast<base::Next>(next));
                 if (!taken) {
                     return std::nullopt;
                 }
@@ -185,76 +190,81 @@ void bind_source(nb::module_& module) {
         .def("take", &Self::take)
         .def("found", &Self::found, "ticket"_a, "buffer"_a, "etag"_a, "size"_a)
         .def(
-            "missing", [](Self& self, Calls::Ticket ticket) { self.answer(ticket, Missing{}); },
+            "missing",
+            [](Self& self, cache::Calls::Ticket ticket) { self.answer(ticket, cache::Missing{}); },
             "ticket"_a)
         .def(
             "headed",
-            [](Self& self, Calls::Ticket ticket, std::uint64_t size, std::string etag) {
-                self.answer(ticket, SourceObject{nullptr, std::move(etag), size});
+            [](Self& self, cache::Calls::Ticket ticket, std::uint64_t size, std::string etag) {
+                self.answer(ticket, cache::SourceObject{nullptr, std::move(etag), size});
             },
             "ticket"_a, "size"_a, "etag"_a)
         .def(
-            "changed", [](Self& self, Calls::Ticket ticket) { self.answer(ticket, Changed{}); },
+            "changed",
+            [](Self& self, cache::Calls::Ticket ticket) { self.answer(ticket, cache::Changed{}); },
             "ticket"_a)
         .def(
             "stored",
-            [](Self& self, Calls::Ticket ticket, bool written, std::string etag, bool may_be_kept) {
+            [](Self& self, cache::Calls::Ticket ticket, bool written, std::string etag,
+               bool may_be_kept) {
                 const bool takes_long = written && etag.empty();
-                return self.answer(ticket, Stored{written, std::move(etag), may_be_kept},
+                return self.answer(ticket, cache::Stored{written, std::move(etag), may_be_kept},
                                    takes_long);
             },
             "ticket"_a, "written"_a, "etag"_a, "may_be_kept"_a)
         .def(
             "sized",
-            [](Self& self, Calls::Ticket ticket,
+            [](Self& self, cache::Calls::Ticket ticket,
                const std::vector<std::optional<std::uint64_t>>& sizes) {
-                Sizes result;
+                cache::Sizes result;
                 for (const auto& size : sizes) {
-                    result.push_back(size.value_or(wire::kAnySize));
+                    result.push_back(size.value_or(protocol::kAnySize));
                 }
                 self.answer(ticket, std::move(result));
             },
             "ticket"_a, "sizes"_a)
         .def(
             "removed",
-            [](Self& self, Calls::Ticket ticket, std::uint64_t keys) {
-                self.answer(ticket, Removed{keys});
+            [](Self& self, cache::Calls::Ticket ticket, std::uint64_t keys) {
+                self.answer(ticket, cache::Removed{keys});
             },
             "ticket"_a, "keys"_a)
         .def(
             "measured",
-            [](Self& self, Calls::Ticket ticket, std::uint64_t keys, std::uint64_t bytes) {
-                self.answer(ticket, Measure{keys, bytes});
+            [](Self& self, cache::Calls::Ticket ticket, std::uint64_t keys, std::uint64_t bytes) {
+                self.answer(ticket, cache::Measure{keys, bytes});
             },
             "ticket"_a, "keys"_a, "bytes"_a)
         .def(
             "listed",
-            [](Self& self, Calls::Ticket ticket, std::vector<std::string> names,
+            [](Self& self, cache::Calls::Ticket ticket, std::vector<std::string> names,
                std::string cursor) {
-                self.answer(ticket, Page{std::move(names), std::move(cursor)});
+                self.answer(ticket, storage::Page{std::move(names), std::move(cursor)});
             },
             "ticket"_a, "names"_a, "cursor"_a)
         .def(
             "failed",
-            [](Self& self, Calls::Ticket ticket, std::string why, bool unknown) {
-                self.answer(ticket, Failure{std::move(why), unknown});
+            [](Self& self, cache::Calls::Ticket ticket, std::string why, bool unknown) {
+                self.answer(ticket, cache::Failure{std::move(why), unknown});
             },
             "ticket"_a, "why"_a, "unknown"_a = false)
         .def(
             "moved",
-            [](Self& self, Calls::Ticket ticket) { return self.source->calls().moved(ticket); },
+            [](Self& self, cache::Calls::Ticket ticket) {
+                return self.source->calls().moved(ticket);
+            },
             "ticket"_a)
         .def(
             "set_lease_end",
             [](Self& self, std::optional<std::uint64_t> until) {
-                self.source->set_lease_end(until.value_or(Lease::kForEver));
+                self.source->set_lease_end(until.value_or(cache::Lease::kForEver));
             },
             "until"_a.none())
         .def("forget_all", [](Self& self) { self.source->forget_all(); })
         .def(
             "flush",
             [](Self& self, const std::string& name) {
-                const CachedSource::Flushed flushed = self.source->flush(name);
+                const cache::CachedSource::Flushed flushed = self.source->flush(name);
                 self.drain();
                 return std::pair(flushed.freed, flushed.read);
             },
@@ -279,4 +289,4 @@ void bind_source(nb::module_& module) {
         .def("close", &Self::close, "why"_a);
 }
 
-}  // namespace ucxstore::py
+}  // namespace ucxstore::bindings

@@ -9,7 +9,7 @@
 #include "bindings/convert.hpp"
 #include "cache/cached_source.hpp"
 
-namespace ucxstore::py {
+namespace ucxstore::bindings {
 
 // Buffers whose values are gone, and which are still to be released. A value may go on any thread,
 // but only the thread that carries the calls out releases buffers, under the GIL.
@@ -36,12 +36,12 @@ class PyCachedSource {
     bool found(std::uint64_t ticket, nb::handle buffer, const std::string& etag,
                std::uint64_t size);
     // `takes_long`: other threads of Python's go on meanwhile.
-    bool answer(std::uint64_t ticket, CallResult result, bool takes_long = false);
+    bool answer(std::uint64_t ticket, cache::CallResult result, bool takes_long = false);
     void close(const std::string& why);
     // Releases what is to be released of Python's.
     void drain();
 
-    const std::shared_ptr<CachedSource> source;
+    const std::shared_ptr<cache::CachedSource> source;
 
   private:
     const std::shared_ptr<ReleaseQueue> released_;
@@ -49,4 +49,4 @@ class PyCachedSource {
 
 void bind_source(nb::module_& module);
 
-}  // namespace ucxstore::py
+}  // namespace ucxstore::bindings

@@ -10,26 +10,27 @@
 
 using namespace nb::literals;
 
-namespace ucxstore::py {
+namespace ucxstore::bindings {
 namespace {
 
-void init_memory(MemoryStorage* self, std::uint64_t limit, bool visible, std::uint64_t mapped_limit,
-                 std::optional<std::string> hint, std::optional<std::vector<std::string>> evict,
-                 std::optional<std::string> spill) {
-    new (self) MemoryStorage(make_memory(
+void init_memory(storage::MemoryStorage* self, std::uint64_t limit, bool visible,
+                 std::uint64_t mapped_limit, std::optional<std::string> hint,
+                 std::optional<std::vector<std::string>> evict, std::optional<std::string> spill) {
+    new (self) storage::MemoryStorage(storage::make_memory(
         {limit, visible, mapped_limit, std::move(hint), std::move(evict), std::move(spill)}));
 }
 
-void init_directory(DirectoryStorage* self, const std::string& root, const std::string& durability,
-                    const std::string& writers) {
-    new (self) DirectoryStorage(root, parse_durability(durability), Writers::parse(writers));
+void init_directory(storage::DirectoryStorage* self, const std::string& root,
+                    const std::string& durability, const std::string& writers) {
+    new (self) storage::DirectoryStorage(root, storage::parse_durability(durability),
+                                         files::Writers::parse(writers));
 }
 
 }  // namespace
 
 void bind_storage(nb::module_& module) {
-    nb::class_<Storage>(module, "Storage");
-    nb::class_<MemoryStorage, Storage>(module, "MemoryStorage")
+    nb::class_<storage::Storage>(module, "Storage");
+    nb::class_<storage::MemoryStorage, storage::Storage>(module, "MemoryStorage")
         .def(
             "__init__", &init_memory, "limit"_a = std::numeric_limits<std::uint64_t>::max(),
             "visible"_a = false, "mapped_limit"_a = std::numeric_limits<std::uint64_t>::max(),
@@ -40,23 +41,23 @@ void bind_storage(nb::module_& module) {
             "memory itself, with all that values need besides. What becomes of values that have no "
             "room: those whose keys begin with one of `evict` are lost; or all go to files of the "
             "directory `spill`, which nobody else uses.")
-        .def("leave", &MemoryStorage::leave, nb::call_guard<WithoutGil>(),
+        .def("leave", &storage::MemoryStorage::leave, nb::call_guard<WithoutGil>(),
              "Remove what was spilled; the values are used no more.")
-        .def_prop_ro("held", &MemoryStorage::held);
-    nb::class_<DirectoryStorage, Storage>(module, "DirectoryStorage")
+        .def_prop_ro("held", &storage::MemoryStorage::held);
+    nb::class_<storage::DirectoryStorage, storage::Storage>(module, "DirectoryStorage")
         .def("__init__", &init_directory, "root"_a, "durability"_a = "atomic", "writers"_a = "none",
              nb::call_guard<WithoutGil>(),
              "Values as files; `durability`: \"none\", \"atomic\" or \"fsync\"; `writers`: "
              "\"none\", \"alone\" or \"several\" servers write to the directory.")
-        .def("fileno", &DirectoryStorage::descriptor, "The descriptor of the directory.")
-        .def("leave", &DirectoryStorage::leave, nb::call_guard<WithoutGil>(),
+        .def("fileno", &storage::DirectoryStorage::descriptor, "The descriptor of the directory.")
+        .def("leave", &storage::DirectoryStorage::leave, nb::call_guard<WithoutGil>(),
              "Leave the directory to other servers; nothing is written any more.");
 
-    nb::class_<Spaces>(module, "Spaces")
-        .def(nb::init<const MemoryStorage&, bool, std::optional<std::uint64_t>>(), "memory"_a,
-             "visible"_a = false, "limit"_a.none() = nb::none(),
+    nb::class_<storage::Spaces>(module, "Spaces")
+        .def(nb::init<const storage::MemoryStorage&, bool, std::optional<std::uint64_t>>(),
+             "memory"_a, "visible"_a = false, "limit"_a.none() = nb::none(),
              "Scratch spaces that take of the limit of this memory, and of another one of their "
              "own; `visible`: other processes may be let see each.");
 }
 
-}  // namespace ucxstore::py
+}  // namespace ucxstore::bindings

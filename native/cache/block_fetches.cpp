@@ -8,7 +8,7 @@
 #include "cache/run_names.hpp"
 #include "storage/version.hpp"
 
-namespace ucxstore {
+namespace ucxstore::cache {
 namespace {
 
 // Blocks in one request: more would keep the first of them waiting for the last.
@@ -18,22 +18,23 @@ constexpr std::uint64_t kMostBlocks = 8;
 constexpr int kMostTries = 5;
 
 // Whether all bytes that are wanted are among the first `extent`, however long the value is.
-bool lies_within(const wire::Selection& wanted, std::uint64_t extent) {
-    if (const auto* box = std::get_if<Layout>(&wanted)) {
+bool lies_within(const protocol::Selection& wanted, std::uint64_t extent) {
+    if (const auto* box = std::get_if<protocol::Layout>(&wanted)) {
         return box->fits(extent);
     }
-    return std::ranges::all_of(std::get<std::vector<wire::Range>>(wanted), [&](const auto& range) {
-        return range.kind == wire::Range::Kind::range && range.b <= extent;
-    });
+    return std::ranges::all_of(
+        std::get<std::vector<protocol::Range>>(wanted), [&](const auto& range) {
+            return range.kind == protocol::Range::Kind::range && range.b <= extent;
+        });
 }
 
 }  // namespace
 
 struct BlockFetches::Gather {
     std::string key;
-    wire::Selection wanted;
+    protocol::Selection wanted;
     Later<SourceValue> then = {};
-    Whose whose = {};
+    base::Whose whose = {};
     std::shared_ptr<const ObjectInfo> info = {};
     ObjectCache::Parts parts = {};
     std::size_t waits_for = 0;  // runs
@@ -42,14 +43,14 @@ struct BlockFetches::Gather {
     std::string failure = {};
 };
 
-void BlockFetches::fetch(const std::string& key, const wire::Selection& wanted,
-                         Later<SourceValue> then, const Whose& whose) {
+void BlockFetches::fetch(const std::string& key, const protocol::Selection& wanted,
+                         Later<SourceValue> then, const base::Whose& whose) {
     look(std::make_shared<Gather>(
         Gather{.key = key, .wanted = wanted, .then = std::move(then), .whose = whose}));
 }
 
 bool BlockFetches::brings_first_blocks(const std::string& key) {
-    const Lock lock(state_.mutex);
+    const base::Lock lock(state_.mutex);
     const auto head = heads_.find(key);
     return head != nullptr && head->brings_first_blocks;
 }
@@ -72,7 +73,7 @@ void BlockFetches::look(const std::shared_ptr<Gather>& gather) {
     std::shared_ptr<HeadFlight> flight;
     bool coming = false;
     {
-        const Lock lock(state_.mutex);
+        const base::Lock lock(state_.mutex);
         ObjectCache& objects = state_.objects;
         const bool believed = objects.is_fresh(gather->key);
         whole = believed ? objects.whole(gather->key) : nullptr;
@@ -117,13 +118,14 @@ bool BlockFetches::looked(const std::string& key, const std::shared_ptr<HeadFlig
                           CallResult result) {
     std::shared_ptr<const ObjectInfo> info;
     Outcome<SourceValue> outcome;
-    std::shared_ptr<Region> first;  // blocks
+    std::shared_ptr<memory::Region> first;  // blocks
     if (const auto* object = std::get_if<SourceObject>(&result)) {
         first = object->value;
         const bool whole = first != nullptr && first->size() == object->size;
-        info = std::make_shared<const ObjectInfo>(ObjectInfo{
-            object->size, object->etag,
-            whole ? version_of(object->etag, *first) : version_of(object->etag, object->size)});
+        info = std::make_shared<const ObjectInfo>(
+            ObjectInfo{object->size, object->etag,
+                       whole ? storage::version_of(object->etag, *first)
+                             : storage::version_of(object->etag, object->size)});
         if (first != nullptr) {
             first->set_version(info->version);
         }
@@ -136,7 +138,7 @@ bool BlockFetches::looked(const std::string& key, const std::shared_ptr<HeadFlig
     Waiting waiting;
     bool may_be_kept = false;
     {
-        const Lock lock(state_.mutex);
+        const base::Lock lock(state_.mutex);
         may_be_kept = first != nullptr && !flight->stale;
         heads_.end(key, flight);
         if (!flight->stale && info != nullptr) {
@@ -169,7 +171,7 @@ void BlockFetches::plan(const std::shared_ptr<Gather>& gather) {
     RunFlights departing;
     bool whole = false;
     {
-        UniqueLock lock(state_.mutex);
+        base::UniqueLock lock(state_.mutex);
         SourceValue cached = state_.objects.whole(gather->key);
         if (cached != nullptr && cached->version() == info.version) {
             lock.unlock();
@@ -275,7 +277,7 @@ bool BlockFetches::landed(const std::string& key, const std::shared_ptr<RunFligh
     Waiting done;
     bool may_be_kept = false;
     {
-        const Lock lock(state_.mutex);
+        const base::Lock lock(state_.mutex);
         may_be_kept = right && !flight->stale;
         runs_.end(run_name(key, flight->run.first), flight);
         const auto known = state_.objects.info(key);
@@ -294,7 +296,7 @@ bool BlockFetches::landed(const std::string& key, const std::shared_ptr<RunFligh
             } else {
                 gather->failure = failure_of(result);
             }
-            ensure(gather->waits_for > 0, "a run lands once");
+            base::ensure(gather->waits_for > 0, "a run lands once");
             if (--gather->waits_for == 0) {
                 done.push_back(std::move(gather));
             }
@@ -321,4 +323,4 @@ void BlockFetches::finish(const std::shared_ptr<Gather>& gather) {
     }
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::cache

@@ -11,7 +11,7 @@
 #include "cache/source_state.hpp"
 #include "cache/whole_fetches.hpp"
 
-namespace ucxstore {
+namespace ucxstore::cache {
 
 class BlockFetches {
   public:
@@ -20,8 +20,8 @@ class BlockFetches {
 
     // A value with the bytes that are wanted, or nullptr where the key has none. An object that is
     // not large, or of which most is wanted, is fetched whole.
-    void fetch(const std::string& key, const wire::Selection& wanted, Later<SourceValue> then,
-               const Whose& whose);
+    void fetch(const std::string& key, const protocol::Selection& wanted, Later<SourceValue> then,
+               const base::Whose& whose);
     // Whether its first blocks are being fetched, which may be all of it.
     bool brings_first_blocks(const std::string& key);
 
@@ -69,4 +69,4 @@ class BlockFetches {
     Flights<RunFlight> runs_;    // by the run's name
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::cache

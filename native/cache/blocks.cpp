@@ -5,7 +5,7 @@
 
 #include "base/status.hpp"
 
-namespace ucxstore {
+namespace ucxstore::cache {
 namespace {
 
 // An address without memory, which offsets in a PiecedRegion count from.
@@ -14,18 +14,18 @@ std::byte* nowhere() { return reinterpret_cast<std::byte*>(std::uintptr_t{4096})
 // For a layout of more runs than this, every block is wanted.
 constexpr std::uint64_t kMostRuns = 64 * 1024;
 
-std::vector<wire::Span> spans_of(const wire::Selection& wanted, std::uint64_t size) {
-    std::vector<wire::Span> spans;
-    if (const auto* ranges = std::get_if<std::vector<wire::Range>>(&wanted)) {
-        for (const wire::Range& range : *ranges) {
-            spans.push_back(wire::resolve(range, size));
+std::vector<protocol::Span> spans_of(const protocol::Selection& wanted, std::uint64_t size) {
+    std::vector<protocol::Span> spans;
+    if (const auto* ranges = std::get_if<std::vector<protocol::Range>>(&wanted)) {
+        for (const protocol::Range& range : *ranges) {
+            spans.push_back(protocol::resolve(range, size));
         }
         if (ranges->empty()) {
             spans.push_back({0, size});
         }
         return spans;
     }
-    const auto& box = std::get<Layout>(wanted);
+    const auto& box = std::get<protocol::Layout>(wanted);
     if (!box.fits(size)) {
         return spans;
     }
@@ -43,9 +43,10 @@ std::vector<wire::Span> spans_of(const wire::Selection& wanted, std::uint64_t si
 
 }  // namespace
 
-std::vector<Run> blocks_of(const wire::Selection& wanted, std::uint64_t size, std::uint64_t block) {
+std::vector<Run> blocks_of(const protocol::Selection& wanted, std::uint64_t size,
+                           std::uint64_t block) {
     std::vector<Run> runs;
-    for (const wire::Span& span : spans_of(wanted, size)) {
+    for (const protocol::Span& span : spans_of(wanted, size)) {
         if (span.length > 0) {
             const std::uint64_t first = span.begin / block;
             runs.push_back({first, (span.begin + span.length - 1) / block - first + 1});
@@ -80,10 +81,11 @@ const PiecedRegion::Part& PiecedRegion::at(std::uint64_t offset) const {
             return *part;
         }
     }
-    throw Error(ErrorKind::storage, "a block of the value is missing");
+    throw base::Error(base::ErrorKind::storage, "a block of the value is missing");
 }
 
-std::shared_ptr<const Region> PiecedRegion::locate(std::vector<ucp_dt_iov_t>& pieces) const {
+std::shared_ptr<const memory::Region> PiecedRegion::locate(
+    std::vector<ucp_dt_iov_t>& pieces) const {
     std::vector<ucp_dt_iov_t> located;
     for (const ucp_dt_iov_t& piece : pieces) {
         auto begin = static_cast<std::uint64_t>(static_cast<std::byte*>(piece.buffer) - nowhere());
@@ -100,4 +102,4 @@ std::shared_ptr<const Region> PiecedRegion::locate(std::vector<ucp_dt_iov_t>& pi
     return nullptr;
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::cache

@@ -9,7 +9,7 @@
 #include "memory/region.hpp"
 #include "protocol/wire.hpp"
 
-namespace ucxstore {
+namespace ucxstore::cache {
 
 // What is known of an object without its bytes.
 struct ObjectInfo {
@@ -30,14 +30,15 @@ inline std::uint64_t block_count(std::uint64_t size, std::uint64_t block) {
 
 // The blocks of a value that hold bytes of what is wanted, in order, as runs; none where what is
 // wanted is not in the value.
-std::vector<Run> blocks_of(const wire::Selection& wanted, std::uint64_t size, std::uint64_t block);
+std::vector<Run> blocks_of(const protocol::Selection& wanted, std::uint64_t size,
+                           std::uint64_t block);
 
 // A value in several pieces of memory, of which some may be missing.
-class PiecedRegion : public Region {
+class PiecedRegion : public memory::Region {
   public:
     struct Part {
         std::uint64_t begin;
-        std::shared_ptr<const Region> bytes;
+        std::shared_ptr<const memory::Region> bytes;
     };
 
     PiecedRegion(const ObjectInfo& info, std::vector<Part> parts);
@@ -47,7 +48,7 @@ class PiecedRegion : public Region {
     std::uint64_t size() const override { return size_; }
     bool pieced() const override { return true; }
     // Throws Error(storage) where bytes are missing.
-    std::shared_ptr<const Region> locate(std::vector<ucp_dt_iov_t>& pieces) const override;
+    std::shared_ptr<const memory::Region> locate(std::vector<ucp_dt_iov_t>& pieces) const override;
 
   private:
     const Part& at(std::uint64_t offset) const;
@@ -56,4 +57,4 @@ class PiecedRegion : public Region {
     std::vector<Part> parts_;  // in order
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::cache

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace ucxstore {
+namespace ucxstore::cache {
 namespace {
 
 // What an entry takes beside its key and its value: nodes of a map, a region's own.
@@ -138,12 +138,12 @@ bool Cache::make_room_beside_readers(std::uint64_t charge) {
 
 // Evicts until the cache holds no more; false where it cannot.
 bool Cache::evict_to(std::uint64_t bytes) {
-    S3Fifo::Search search(order_, *this);
+    storage::S3Fifo::Search search(order_, *this);
     while (held() > bytes) {
         if (search.over()) {
             return false;
         }
-        if (const S3Fifo::Entry* const entry = search.look()) {
+        if (const storage::S3Fifo::Entry* const entry = search.look()) {
             ++evicted_;
             evicted_bytes_ += entry->charge();
             evictions_.add(entry->charge());
@@ -161,4 +161,4 @@ void Cache::sweep() {
     });
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::cache

@@ -17,11 +17,11 @@
 #include "memory/region.hpp"
 #include "storage/s3_fifo.hpp"
 
-namespace ucxstore {
+namespace ucxstore::cache {
 
-class Cache : private S3Fifo::Owner {
+class Cache : private storage::S3Fifo::Owner {
   public:
-    using Value = std::shared_ptr<const Sized>;
+    using Value = std::shared_ptr<const memory::Sized>;
     using Clock = std::chrono::steady_clock;
     using Now = std::function<Clock::time_point()>;
 
@@ -30,11 +30,12 @@ class Cache : private S3Fifo::Owner {
       public:
         virtual ~Readers() = default;
         // The bytes that the value takes, or will take once they see it.
-        virtual std::uint64_t bytes_of(const std::string& key, const Sized& value) const = 0;
+        virtual std::uint64_t bytes_of(const std::string& key,
+                                       const memory::Sized& value) const = 0;
         // They do not find the value any more.
-        virtual void withdraw(const Sized& value) = 0;
+        virtual void withdraw(const memory::Sized& value) = 0;
         // How often they have read it since the last call.
-        virtual unsigned take_uses(const Sized& value) = 0;
+        virtual unsigned take_uses(const memory::Sized& value) = 0;
         // Bytes of what was withdrawn, and may still be read.
         virtual std::uint64_t waiting() const = 0;
         // Frees what is read no more.
@@ -80,20 +81,20 @@ class Cache : private S3Fifo::Owner {
     std::uint64_t evicted_bytes() const { return evicted_bytes_; }
 
   private:
-    struct Slot : S3Fifo::Entry {
+    struct Slot : storage::S3Fifo::Entry {
         Value value;
         Clock::time_point confirmed;
     };
     using Slots = std::map<std::string, Slot, std::less<>>;
 
-    static const Slot& slot_of(const S3Fifo::Entry& entry) {
+    static const Slot& slot_of(const storage::S3Fifo::Entry& entry) {
         return static_cast<const Slot&>(entry);
     }
     // What is being sent is not evicted.
-    bool is_busy(const S3Fifo::Entry& entry) const override {
+    bool is_busy(const storage::S3Fifo::Entry& entry) const override {
         return slot_of(entry).value.use_count() > 1;
     }
-    unsigned take_uses(const S3Fifo::Entry& entry) override {
+    unsigned take_uses(const storage::S3Fifo::Entry& entry) override {
         return readers_ == nullptr ? 0 : readers_->take_uses(*slot_of(entry).value);
     }
 
@@ -109,13 +110,13 @@ class Cache : private S3Fifo::Owner {
     const Now now_;
     const std::unique_ptr<Readers> readers_;
     Slots slots_;
-    S3Fifo order_;  // of all slots
+    storage::S3Fifo order_;  // of all slots
     // Values that were evicted or removed while they were being sent, and their charge.
-    std::vector<std::pair<std::weak_ptr<const Sized>, std::uint64_t>> left_;
+    std::vector<std::pair<std::weak_ptr<const memory::Sized>, std::uint64_t>> left_;
     std::uint64_t left_bytes_ = 0;
     std::uint64_t evicted_ = 0;
     std::uint64_t evicted_bytes_ = 0;
-    log::Evictions evictions_;
+    base::log::Evictions evictions_;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::cache

@@ -9,7 +9,7 @@
 #include "cache/cache.hpp"
 #include "shared/shelf.hpp"
 
-namespace ucxstore {
+namespace ucxstore::cache {
 
 // A shelf for a cache of so many bytes. `keep_bytes`: see ShelfOptions.
 std::shared_ptr<shared::Shelf> make_cache_shelf(std::uint64_t cache_bytes,
@@ -18,4 +18,4 @@ std::shared_ptr<shared::Shelf> make_cache_shelf(std::uint64_t cache_bytes,
 // What the cache must know of it; nullptr for no shelf.
 std::unique_ptr<Cache::Readers> readers_of(std::shared_ptr<shared::Shelf> shelf);
 
-}  // namespace ucxstore
+}  // namespace ucxstore::cache

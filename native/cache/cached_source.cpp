@@ -10,11 +10,11 @@
 #include "memory/recycler.hpp"
 #include "storage/version.hpp"
 
-namespace ucxstore {
+namespace ucxstore::cache {
 namespace {
 
-bool wants_all(const wire::Selection& wanted) {
-    const auto* ranges = std::get_if<std::vector<wire::Range>>(&wanted);
+bool wants_all(const protocol::Selection& wanted) {
+    const auto* ranges = std::get_if<std::vector<protocol::Range>>(&wanted);
     return ranges != nullptr && ranges->empty();
 }
 
@@ -24,21 +24,22 @@ std::shared_ptr<CachedSource> CachedSource::make(std::uint64_t cache_bytes,
                                                  std::uint64_t block_bytes,
                                                  std::chrono::milliseconds freshness,
                                                  std::uint64_t write_bytes, bool visible) {
-    auto shelf = visible ? make_cache_shelf(cache_bytes, Recycler::instance().limit()) : nullptr;
+    auto shelf =
+        visible ? make_cache_shelf(cache_bytes, memory::Recycler::instance().limit()) : nullptr;
     return std::make_shared<CachedSource>(cache_bytes, block_bytes, freshness, write_bytes,
                                           Cache::Clock::now, std::move(shelf));
 }
 
-CachedSource::Value CachedSource::find(const std::string& key, const wire::Selection& wanted) {
-    const Lock lock(state_.mutex);
+CachedSource::Value CachedSource::find(const std::string& key, const protocol::Selection& wanted) {
+    const base::Lock lock(state_.mutex);
     ObjectCache& objects = state_.objects;
     Value value = objects.is_fresh(key) ? objects.find(key, wanted) : nullptr;
     ++(value == nullptr ? state_.counters.misses : state_.counters.hits);
     return value;
 }
 
-void CachedSource::fetch(const std::string& key, const wire::Selection& wanted, Later<Value> then,
-                         const Whose& whose) {
+void CachedSource::fetch(const std::string& key, const protocol::Selection& wanted,
+                         Later<Value> then, const base::Whose& whose) {
     if (!is_stale(key) &&
         (block_ == 0 || (wants_all(wanted) && !blocks_.brings_first_blocks(key)))) {
         wholes_.fetch(key, std::move(then), whose);
@@ -50,7 +51,7 @@ void CachedSource::fetch(const std::string& key, const wire::Selection& wanted, 
 // Whether the cache has a value of it that the source must be asked about. Without blocks, the
 // value is dropped and fetched again instead.
 bool CachedSource::is_stale(const std::string& key) {
-    const Lock lock(state_.mutex);
+    const base::Lock lock(state_.mutex);
     if (state_.objects.is_fresh(key) || !state_.objects.knows(key)) {
         return false;
     }
@@ -61,15 +62,16 @@ bool CachedSource::is_stale(const std::string& key) {
 }
 
 // A copy of a value on the shelf; nullptr where there is no room for it.
-std::shared_ptr<Region> CachedSource::copy_to_shelf(const std::string& key, const Region& value) {
-    std::shared_ptr<Region> copy;
+std::shared_ptr<memory::Region> CachedSource::copy_to_shelf(const std::string& key,
+                                                            const memory::Region& value) {
+    std::shared_ptr<memory::Region> copy;
     try {
         copy = shelf_->allocate(key, value.size());
-    } catch (const Error&) {
+    } catch (const base::Error&) {
         return nullptr;
     }
     const ucp_dt_iov_t target{copy->data(), copy->size()};
-    Copier({&target, 1}).scatter(0, value.data(), value.size(), Write::past_caches);
+    memory::Copier({&target, 1}).scatter(0, value.data(), value.size(), memory::Write::past_caches);
     copy->set_version(value.version());
     return copy;
 }
@@ -83,7 +85,7 @@ CachedSource::Value CachedSource::show(const std::string& key, const Value& valu
         return nullptr;
     }
     {
-        const Lock lock(state_.mutex);
+        const base::Lock lock(state_.mutex);
         const Value kept = state_.objects.fresh_whole(key);
         if (kept != value || shelf_->holds(*value)) {
             return shown(kept);
@@ -93,7 +95,7 @@ CachedSource::Value CachedSource::show(const std::string& key, const Value& valu
     if (copy == nullptr) {
         return nullptr;
     }
-    const Lock lock(state_.mutex);
+    const base::Lock lock(state_.mutex);
     const Value kept = state_.objects.fresh_whole(key);
     if (kept != value) {
         return shown(kept);
@@ -102,12 +104,13 @@ CachedSource::Value CachedSource::show(const std::string& key, const Value& valu
     return copy;
 }
 
-std::shared_ptr<Region> CachedSource::receive(std::uint64_t size) {
-    return allocate_region(size, Kept::for_long);
+std::shared_ptr<memory::Region> CachedSource::receive(std::uint64_t size) {
+    return memory::allocate_region(size, memory::Kept::for_long);
 }
 
-void CachedSource::write(const std::string& key, std::shared_ptr<Region> value, bool if_absent,
-                         Later<bool> then, Calls::Moves moves, const Whose& whose) {
+void CachedSource::write(const std::string& key, std::shared_ptr<memory::Region> value,
+                         bool if_absent, Later<bool> then, Calls::Moves moves,
+                         const base::Whose& whose) {
     PutCall call{key, value, if_absent};
     state_.calls.push(
         std::move(call),
@@ -117,16 +120,16 @@ void CachedSource::write(const std::string& key, std::shared_ptr<Region> value, 
         std::move(moves), whose);
 }
 
-bool CachedSource::stored(const std::string& key, std::shared_ptr<Region> value, CallResult result,
-                          const Later<bool>& then) {
+bool CachedSource::stored(const std::string& key, std::shared_ptr<memory::Region> value,
+                          CallResult result, const Later<bool>& then) {
     const auto* stored = std::get_if<Stored>(&result);
     const bool written = stored != nullptr && stored->written;
     if (written) {
-        value->set_version(version_of(stored->etag, *value));
+        value->set_version(storage::version_of(stored->etag, *value));
     }
     bool may_be_kept = false;
     {
-        const Lock lock(state_.mutex);
+        const base::Lock lock(state_.mutex);
         may_be_kept = written && stored->may_be_kept;
         if (may_be_kept) {
             state_.objects.keep_written(key, std::move(value));
@@ -139,7 +142,7 @@ bool CachedSource::stored(const std::string& key, std::shared_ptr<Region> value,
 }
 
 void CachedSource::call(StorageCall call, Later<CallResult> then, Calls::Moves moves,
-                        const Whose& whose) {
+                        const base::Whose& whose) {
     Call queued = std::visit([](const auto& one) { return Call(one); }, call);
     state_.calls.push(
         std::move(queued),
@@ -155,19 +158,19 @@ void CachedSource::call(StorageCall call, Later<CallResult> then, Calls::Moves m
 }
 
 void CachedSource::set_lease_end(std::uint64_t until) {
-    const Lock lock(state_.mutex);
+    const base::Lock lock(state_.mutex);
     state_.objects.set_lease_end(until);
 }
 
 void CachedSource::forget_all() {
-    const Lock lock(state_.mutex);
+    const base::Lock lock(state_.mutex);
     wholes_.ground_prefix("");
     blocks_.ground_prefix("");
     state_.objects.clear();
 }
 
 CachedSource::Flushed CachedSource::flush(const std::string& name) {
-    const Lock lock(state_.mutex);
+    const base::Lock lock(state_.mutex);
     ObjectCache& objects = state_.objects;
     const std::uint64_t before = objects.bytes();
     if (name.empty()) {
@@ -192,12 +195,12 @@ CachedSource::Flushed CachedSource::flush(const std::string& name) {
 }
 
 bool CachedSource::believes(const std::string& key) {
-    const Lock lock(state_.mutex);
+    const base::Lock lock(state_.mutex);
     return state_.objects.lease().covers(key);
 }
 
 void CachedSource::begin_asking(const Names& names) {
-    const Lock lock(state_.mutex);
+    const base::Lock lock(state_.mutex);
     for (const std::string& key : names.keys) {
         state_.objects.lease().begin_asking(key);
         wholes_.ground(key);
@@ -214,7 +217,7 @@ void CachedSource::begin_asking(const Names& names) {
 
 // What is on its way began while the source could have had either value.
 void CachedSource::end_asking(const Names& names) {
-    const Lock lock(state_.mutex);
+    const base::Lock lock(state_.mutex);
     for (const std::string& key : names.keys) {
         wholes_.ground(key);
         blocks_.ground(key);
@@ -232,24 +235,24 @@ std::uint64_t CachedSource::hits() const {
 }
 
 std::uint64_t CachedSource::cached_bytes() {
-    const Lock lock(state_.mutex);
+    const base::Lock lock(state_.mutex);
     return state_.objects.bytes();
 }
 
 std::uint64_t CachedSource::evicted() {
-    const Lock lock(state_.mutex);
+    const base::Lock lock(state_.mutex);
     return state_.objects.evicted();
 }
 
 std::uint64_t CachedSource::evicted_bytes() {
-    const Lock lock(state_.mutex);
+    const base::Lock lock(state_.mutex);
     return state_.objects.evicted_bytes();
 }
 
 void CachedSource::close(const std::string& why) {
     state_.calls.close(why);
-    const Lock lock(state_.mutex);
+    const base::Lock lock(state_.mutex);
     state_.objects.clear();
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::cache

@@ -14,7 +14,7 @@
 #include "cache/whole_fetches.hpp"
 #include "storage/write_budget.hpp"
 
-namespace ucxstore {
+namespace ucxstore::cache {
 
 class CachedSource {
   public:
@@ -48,11 +48,11 @@ class CachedSource {
     CachedSource& operator=(const CachedSource&) = delete;
 
     // The value, if all that is wanted of it is in the cache; else nullptr.
-    Value find(const std::string& key, const wire::Selection& wanted = {});
+    Value find(const std::string& key, const protocol::Selection& wanted = {});
     // The value, or nullptr where the key has none; of a large one, the blocks that are wanted. One
     // request for an object or a block, however many ask meanwhile: it takes the turn of the first.
-    void fetch(const std::string& key, const wire::Selection& wanted, Later<Value> then,
-               const Whose& whose = {});
+    void fetch(const std::string& key, const protocol::Selection& wanted, Later<Value> then,
+               const base::Whose& whose = {});
     // The value that find() or fetch() has brought, where other processes see it: with `may_copy`
     // it is put there, if it is not, and lies in the cache, whole. nullptr where they do not see
     // it.
@@ -60,14 +60,14 @@ class CachedSource {
     // Memory for a value that is to be written. It is not on the shelf: a source may keep it for
     // its own, and use it in a forked child, which has no arenas. Throws Error(memory) where there
     // is not enough.
-    std::shared_ptr<Region> receive(std::uint64_t size);
+    std::shared_ptr<memory::Region> receive(std::uint64_t size);
     // Writes the value to the source, and then keeps it in the cache. False where `if_absent`, and
     // the key had a value. `moves` as for Calls::push().
-    void write(const std::string& key, std::shared_ptr<Region> value, bool if_absent,
-               Later<bool> then, Calls::Moves moves = {}, const Whose& whose = {});
+    void write(const std::string& key, std::shared_ptr<memory::Region> value, bool if_absent,
+               Later<bool> then, Calls::Moves moves = {}, const base::Whose& whose = {});
     // Makes any other call to the source; `moves` as for Calls::push().
     void call(StorageCall call, Later<CallResult> then, Calls::Moves moves = {},
-              const Whose& whose = {});
+              const base::Whose& whose = {});
 
     // For a server that is one of several: how they agree is in docs/consistency.md.
     // Until when it may send without asking the source what it has, on boot_nanoseconds().
@@ -91,7 +91,7 @@ class CachedSource {
 
     Calls& calls() { return state_.calls; }
     // The bytes of values that are written, from when they are received until they are stored.
-    WriteBudget& writes() { return writes_; }
+    storage::WriteBudget& writes() { return writes_; }
     const SourceCounters& counters() const { return state_.counters; }
     // Values that were found in the cache, also by other processes, without asking.
     std::uint64_t hits() const;
@@ -103,18 +103,19 @@ class CachedSource {
     void close(const std::string& why);
 
   private:
-    std::shared_ptr<Region> copy_to_shelf(const std::string& key, const Region& value);
+    std::shared_ptr<memory::Region> copy_to_shelf(const std::string& key,
+                                                  const memory::Region& value);
     bool is_stale(const std::string& key);
     // Whether the value may be kept: its key was not changed meanwhile.
-    bool stored(const std::string& key, std::shared_ptr<Region> value, CallResult result,
+    bool stored(const std::string& key, std::shared_ptr<memory::Region> value, CallResult result,
                 const Later<bool>& then);
 
     const std::uint64_t block_;
     const std::shared_ptr<shared::Shelf> shelf_;
-    WriteBudget writes_;
+    storage::WriteBudget writes_;
     SourceState state_;
     WholeFetches wholes_{state_};
     BlockFetches blocks_{state_, wholes_, block_};
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::cache

@@ -2,7 +2,7 @@
 
 #include <unordered_set>
 
-namespace ucxstore {
+namespace ucxstore::cache {
 namespace {
 
 const std::string kNone;
@@ -22,10 +22,10 @@ bool is_unknown(const CallResult& result) {
     return failure != nullptr && failure->unknown;
 }
 
-void Calls::push(Call call, Then then, Moves moves, Whose whose) {
+void Calls::push(Call call, Then then, Moves moves, base::Whose whose) {
     std::string why;
     {
-        const Lock lock(mutex_);
+        const base::Lock lock(mutex_);
         why = closed_;
         if (why.empty()) {
             // First of all: what is carried out has somebody to be told.
@@ -50,20 +50,20 @@ void Calls::push(Call call, Then then, Moves moves, Whose whose) {
 
 std::vector<std::pair<Calls::Ticket, Call>> Calls::take() {
     wake_.clear();
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     return std::exchange(queue_, {});
 }
 
-Whose Calls::whose(Ticket ticket) const {
-    const Lock lock(mutex_);
+base::Whose Calls::whose(Ticket ticket) const {
+    const base::Lock lock(mutex_);
     const auto found = waiting_.find(ticket);
-    return found == waiting_.end() ? Whose() : found->second.whose;
+    return found == waiting_.end() ? base::Whose() : found->second.whose;
 }
 
 std::optional<bool> Calls::answer(Ticket ticket, CallResult result) {
     Then then;
     {
-        const Lock lock(mutex_);
+        const base::Lock lock(mutex_);
         const auto found = waiting_.find(ticket);
         if (found == waiting_.end()) {
             return std::nullopt;
@@ -78,7 +78,7 @@ std::optional<bool> Calls::answer(Ticket ticket, CallResult result) {
 bool Calls::moved(Ticket ticket) {
     Moves moves;
     {
-        const Lock lock(mutex_);
+        const base::Lock lock(mutex_);
         const auto found = waiting_.find(ticket);
         if (found == waiting_.end()) {
             return false;
@@ -92,7 +92,7 @@ void Calls::close(const std::string& why) {
     std::unordered_map<Ticket, Waiting> waiting;
     std::unordered_set<Ticket> untaken;
     {
-        const Lock lock(mutex_);
+        const base::Lock lock(mutex_);
         closed_ = why;
         for (const auto& [ticket, call] : std::exchange(queue_, {})) {
             untaken.insert(ticket);
@@ -104,4 +104,4 @@ void Calls::close(const std::string& why) {
     }
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::cache

@@ -18,7 +18,7 @@
 #include "base/mutex.hpp"
 #include "storage/storage.hpp"
 
-namespace ucxstore {
+namespace ucxstore::cache {
 
 // The calls. The last five are also made to a storage that is not cached.
 struct GetCall {
@@ -33,7 +33,7 @@ struct HeadCall {
 };
 struct PutCall {
     std::string key;
-    std::shared_ptr<Region> value;
+    std::shared_ptr<memory::Region> value;
     bool if_absent = false;
 };
 struct StatCall {
@@ -66,9 +66,10 @@ struct Failure {
 };
 struct Missing {};
 struct SourceObject {
-    std::shared_ptr<Region> value;  // or the bytes that the call wants; nullptr for a HeadCall
-    std::string etag = {};          // "" where the source has none
-    std::uint64_t size = 0;         // of the whole object, for a HeadCall and a GetCall of a range
+    // Or the bytes that the call wants; nullptr for a HeadCall.
+    std::shared_ptr<memory::Region> value;
+    std::string etag = {};   // "" where the source has none
+    std::uint64_t size = 0;  // of the whole object, for a HeadCall and a GetCall of a range
 };
 struct Changed {};  // the object has another entity tag
 struct Stored {
@@ -85,9 +86,9 @@ struct Measure {
     // As in a Page; where they are more than a page holds, some of them.
     std::vector<std::string> unreadable = {};
 };
-using Sizes = std::vector<std::uint64_t>;  // wire::kAnySize for a missing key
-using CallResult =
-    std::variant<Failure, Missing, Changed, SourceObject, Stored, Removed, Sizes, Measure, Page>;
+using Sizes = std::vector<std::uint64_t>;  // protocol::kAnySize for a missing key
+using CallResult = std::variant<Failure, Missing, Changed, SourceObject, Stored, Removed, Sizes,
+                                Measure, storage::Page>;
 
 // Why a result is not the one wanted; "" for a missing key.
 const std::string& failure_of(const CallResult& result);
@@ -104,14 +105,14 @@ class Calls {
 
     // Queues the call. `then` runs once, on the thread that calls answer() or close(). `moves` runs
     // on the thread that calls moved().
-    void push(Call call, Then then, Moves moves = {}, Whose whose = {});
+    void push(Call call, Then then, Moves moves = {}, base::Whose whose = {});
 
     // Readable whenever there is something to take, or somebody called wake().
     int fd() const { return wake_.get(); }
     void wake() { wake_.set(); }
     std::vector<std::pair<Ticket, Call>> take();
     // For the turns of calls to the source.
-    Whose whose(Ticket ticket) const;
+    base::Whose whose(Ticket ticket) const;
     // Passes the result to `then`, and returns what that does; nullopt where the call has ended.
     std::optional<bool> answer(Ticket ticket, CallResult result);
     // The call moves, or is to be carried out now. False if its result is not wanted any more, or
@@ -127,16 +128,16 @@ class Calls {
     struct Waiting {
         Then then;
         Moves moves;
-        Whose whose;
+        base::Whose whose;
     };
 
-    const EventFd wake_;
+    const base::EventFd wake_;
     std::atomic<std::uint64_t> answered_ = 0;
-    mutable Mutex mutex_;
+    mutable base::Mutex mutex_;
     std::vector<std::pair<Ticket, Call>> queue_ GUARDED_BY(mutex_);
     std::unordered_map<Ticket, Waiting> waiting_ GUARDED_BY(mutex_);
     Ticket last_ GUARDED_BY(mutex_) = 0;
     std::string closed_ GUARDED_BY(mutex_);  // why; "" where it is not
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::cache

@@ -10,7 +10,7 @@
 #include "cache/run_names.hpp"
 #include "files/own_files.hpp"
 
-namespace ucxstore {
+namespace ucxstore::cache {
 namespace {
 
 constexpr const char* kSuffix = ".ucxstore-cached";
@@ -39,14 +39,14 @@ bool move_all(std::uint64_t length, Move move) {
 struct DiskCache::Folder {
     explicit Folder(const std::string& directory) : files(directory, kSuffix) {}
 
-    OwnFiles files;
-    Mutex mutex;
+    files::OwnFiles files;
+    base::Mutex mutex;
     std::vector<std::uint64_t> dropped GUARDED_BY(mutex);
 
     void sweep() {
         std::vector<std::uint64_t> numbers;
         {
-            const Lock lock(mutex);
+            const base::Lock lock(mutex);
             numbers.swap(dropped);
         }
         for (const std::uint64_t number : numbers) {
@@ -62,7 +62,7 @@ DiskCache::File::File(std::shared_ptr<Folder> folder, std::uint64_t length, std:
       number_(folder_->files.new_number()) {}
 
 DiskCache::File::~File() {
-    const Lock lock(folder_->mutex);
+    const base::Lock lock(folder_->mutex);
     folder_->dropped.push_back(number_);
 }
 
@@ -80,7 +80,7 @@ DiskCache::~DiskCache() {
 }
 
 std::optional<DiskCache::Found> DiskCache::find(const std::string& key) {
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     const auto file = std::static_pointer_cast<const File>(cache_.find(key));
     if (file == nullptr || !file->written()) {
         return std::nullopt;
@@ -90,7 +90,7 @@ std::optional<DiskCache::Found> DiskCache::find(const std::string& key) {
 
 std::optional<DiskCache::Found> DiskCache::find_part(const std::string& key, std::uint64_t begin,
                                                      std::uint64_t end, const std::string& etag) {
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     const auto holds = [&](const std::shared_ptr<const File>& file) {
         return file != nullptr && file->written() && file->etag() == etag;
     };
@@ -121,7 +121,7 @@ std::shared_ptr<DiskCache::File> DiskCache::add(const std::string& key,
                                                 std::optional<std::uint64_t> begin,
                                                 std::uint64_t length, const std::string& etag) {
     const std::string name = begin ? run_name(key, *begin) : key;
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     const auto there = std::static_pointer_cast<const File>(cache_.find(name));
     if (there != nullptr && there->etag() == etag && there->length() == length) {
         return nullptr;
@@ -132,19 +132,19 @@ std::shared_ptr<DiskCache::File> DiskCache::add(const std::string& key,
 }
 
 void DiskCache::forget(const std::string& key) {
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     cache_.remove(key);
     cache_.remove_prefix(runs_of(key));
 }
 
 void DiskCache::forget_prefix(const std::string& prefix) {
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     cache_.remove_prefix(prefix);
 }
 
 bool DiskCache::write(File& file, std::span<const std::byte> bytes) {
     sweep();  // first, so that there is room for it
-    const Fd fd = folder_->files.create(file.number_);
+    const base::Fd fd = folder_->files.create(file.number_);
     file.written_ = fd && bytes.size() == file.length() &&
                     move_all(bytes.size(), [&](std::uint64_t done, std::uint64_t left) {
                         return ::write(fd.get(), bytes.data() + done, left);
@@ -152,15 +152,15 @@ bool DiskCache::write(File& file, std::span<const std::byte> bytes) {
     return file.written_;
 }
 
-std::shared_ptr<Region> DiskCache::read(const Found& found) const {
+std::shared_ptr<memory::Region> DiskCache::read(const Found& found) const {
     std::uint64_t size = 0;
     for (const Found::Piece& piece : found.pieces) {
         size += piece.length;
     }
-    auto region = allocate_region(size, Kept::for_long);
+    auto region = memory::allocate_region(size, memory::Kept::for_long);
     std::byte* target = region->data();
     for (const Found::Piece& piece : found.pieces) {
-        const Fd fd = folder_->files.open(piece.file->number_);
+        const base::Fd fd = folder_->files.open(piece.file->number_);
         const auto move = [&](std::uint64_t done, std::uint64_t left) {
             return pread(fd.get(), target + done, left, static_cast<off_t>(piece.begin + done));
         };
@@ -175,8 +175,8 @@ std::shared_ptr<Region> DiskCache::read(const Found& found) const {
 void DiskCache::sweep() { folder_->sweep(); }
 
 std::uint64_t DiskCache::bytes() {
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     return cache_.bytes();
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::cache

@@ -16,7 +16,7 @@
 #include "base/mutex.hpp"
 #include "cache/cache.hpp"
 
-namespace ucxstore {
+namespace ucxstore::cache {
 
 class DiskCache {
   public:
@@ -52,7 +52,7 @@ class DiskCache {
     // These three wait for the disk. write() returns false where the disk is full or fails.
     bool write(File& file, std::span<const std::byte> bytes);
     // nullptr where the disk fails, or somebody has changed a file.
-    std::shared_ptr<Region> read(const Found& found) const;
+    std::shared_ptr<memory::Region> read(const Found& found) const;
     // Removes the files of values that were forgotten or evicted. write() does that, too.
     void sweep();
 
@@ -62,12 +62,12 @@ class DiskCache {
     struct Folder;
 
     const std::shared_ptr<Folder> folder_;
-    Mutex mutex_;
+    base::Mutex mutex_;
     Cache cache_ GUARDED_BY(mutex_);
 };
 
 // A file of the cache. It is removed by a sweep() after its last holder has let go of it.
-class DiskCache::File : public Sized {
+class DiskCache::File : public memory::Sized {
   public:
     File(std::shared_ptr<Folder> folder, std::uint64_t length, std::string etag);
     File(const File&) = delete;
@@ -91,4 +91,4 @@ class DiskCache::File : public Sized {
     std::atomic<bool> written_ = false;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::cache

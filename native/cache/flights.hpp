@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-namespace ucxstore {
+namespace ucxstore::cache {
 
 // A Flight has a member `stale`: what it brings may be older than a change, and is not kept.
 template <typename Flight>
@@ -65,4 +65,4 @@ class Flights {
     Map flights_;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::cache

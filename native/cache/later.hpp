@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-namespace ucxstore {
+namespace ucxstore::cache {
 
 // A value, or a failure.
 template <typename T>
@@ -16,4 +16,4 @@ struct Outcome {
 template <typename T>
 using Later = std::function<void(Outcome<T>)>;  // on any thread, and not under a lock
 
-}  // namespace ucxstore
+}  // namespace ucxstore::cache

@@ -10,7 +10,7 @@
 
 #include "base/boot_clock.hpp"
 
-namespace ucxstore {
+namespace ucxstore::cache {
 
 // Not thread-safe.
 class Lease {
@@ -19,7 +19,7 @@ class Lease {
 
     // Whether values of the key that the cache has may be sent.
     bool covers(const std::string& key) const { return holds() && !asks(key); }
-    bool holds() const { return until_ == kForEver || boot_nanoseconds() < until_; }
+    bool holds() const { return until_ == kForEver || base::boot_nanoseconds() < until_; }
     // Whether the source must be asked about it, since it is being changed.
     bool asks(const std::string& key) const {
         return (!keys_.empty() && keys_.contains(key)) ||
@@ -41,4 +41,4 @@ class Lease {
     std::set<std::string, std::less<>> prefixes_;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::cache

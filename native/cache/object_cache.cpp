@@ -5,14 +5,14 @@
 
 #include "cache/run_names.hpp"
 
-namespace ucxstore {
+namespace ucxstore::cache {
 namespace {
 
 // What is fresh for longer is so for ever: it would not fit in nanoseconds.
 constexpr std::chrono::hours kAges{24 * 365 * 100};
 
 // The info of an object, as an entry of the cache.
-class CachedInfo : public Sized {
+class CachedInfo : public memory::Sized {
   public:
     explicit CachedInfo(ObjectInfo info)
         : info_(std::make_shared<const ObjectInfo>(std::move(info))) {}
@@ -25,7 +25,7 @@ class CachedInfo : public Sized {
 
 // The entry of a whole value, or of a run of blocks.
 ObjectCache::Value to_region(const Cache::Value& entry) {
-    return std::static_pointer_cast<const Region>(entry);
+    return std::static_pointer_cast<const memory::Region>(entry);
 }
 
 }  // namespace
@@ -95,7 +95,7 @@ std::shared_ptr<const ObjectInfo> ObjectCache::info(const std::string& key) {
     return found == nullptr ? nullptr : found->info();
 }
 
-ObjectCache::Value ObjectCache::find(const std::string& key, const wire::Selection& wanted) {
+ObjectCache::Value ObjectCache::find(const std::string& key, const protocol::Selection& wanted) {
     if (Value value = whole(key)) {
         return value;
     }
@@ -108,7 +108,7 @@ ObjectCache::Value ObjectCache::find(const std::string& key, const wire::Selecti
 }
 
 std::pair<ObjectCache::Parts, std::vector<std::uint64_t>> ObjectCache::find_parts(
-    const std::string& key, const ObjectInfo& info, const wire::Selection& wanted) {
+    const std::string& key, const ObjectInfo& info, const protocol::Selection& wanted) {
     Parts parts;
     std::vector<std::uint64_t> missing;
     const std::string names = runs_of(key);
@@ -181,4 +181,4 @@ void ObjectCache::forget(const std::string& key) {
     cache_.remove_prefix(runs_of(key));
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::cache

@@ -15,14 +15,14 @@
 #include "cache/lease.hpp"
 #include "protocol/wire.hpp"
 
-namespace ucxstore {
+namespace ucxstore::cache {
 
 // Whether a tag is strong: only equal strong tags show that two blocks are of one value.
 inline bool is_strong(const std::string& etag) { return !etag.empty() && !etag.starts_with("W/"); }
 
 class ObjectCache {
   public:
-    using Value = std::shared_ptr<const Region>;
+    using Value = std::shared_ptr<const memory::Region>;
 
     static constexpr auto kForEver = std::chrono::milliseconds::max();
 
@@ -54,12 +54,12 @@ class ObjectCache {
     // The info of an object that is kept in runs; else nullptr.
     std::shared_ptr<const ObjectInfo> info(const std::string& key);
     // The whole value, or one that has the bytes that are wanted; nullptr where some are missing.
-    Value find(const std::string& key, const wire::Selection& wanted);
+    Value find(const std::string& key, const protocol::Selection& wanted);
     // The runs that have wanted blocks of this version, and the wanted blocks that are missing.
     using Parts = std::vector<PiecedRegion::Part>;
     std::pair<Parts, std::vector<std::uint64_t>> find_parts(const std::string& key,
                                                             const ObjectInfo& info,
-                                                            const wire::Selection& wanted);
+                                                            const protocol::Selection& wanted);
 
     // Keeps a whole value in the place of its runs, so that nothing is kept twice.
     void keep_whole(const std::string& key, const Value& value);
@@ -90,4 +90,4 @@ class ObjectCache {
     Cache cache_;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::cache

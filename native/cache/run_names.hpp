@@ -9,7 +9,7 @@
 #include <cstdio>
 #include <string>
 
-namespace ucxstore {
+namespace ucxstore::cache {
 
 inline std::string runs_of(const std::string& key) { return key + '\0'; }
 
@@ -26,4 +26,4 @@ inline std::uint64_t number_in(const std::string& name, const std::string& names
     return number;
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::cache

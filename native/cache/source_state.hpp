@@ -12,9 +12,9 @@
 #include "cache/later.hpp"
 #include "cache/object_cache.hpp"
 
-namespace ucxstore {
+namespace ucxstore::cache {
 
-using SourceValue = std::shared_ptr<const Region>;
+using SourceValue = std::shared_ptr<const memory::Region>;
 
 struct SourceCounters {
     std::atomic<std::uint64_t> hits = 0;
@@ -33,11 +33,11 @@ struct SourceState {
 
     // Guards what follows, and the flights of WholeFetches and BlockFetches. Not held while `calls`
     // or a Later is called.
-    Mutex mutex;
+    base::Mutex mutex;
     ObjectCache objects GUARDED_BY(mutex);
 
     // Whether what is fetched now may be older than a change.
     bool changes_now(const std::string& key) REQUIRES(mutex) { return objects.lease().asks(key); }
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::cache

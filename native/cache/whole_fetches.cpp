@@ -4,13 +4,14 @@
 
 #include "storage/version.hpp"
 
-namespace ucxstore {
+namespace ucxstore::cache {
 
-void WholeFetches::fetch(const std::string& key, Later<SourceValue> then, const Whose& whose) {
+void WholeFetches::fetch(const std::string& key, Later<SourceValue> then,
+                         const base::Whose& whose) {
     std::shared_ptr<Flight> flight;
     SourceValue value;
     {
-        const Lock lock(state_.mutex);
+        const base::Lock lock(state_.mutex);
         const bool may_join = state_.objects.may_join(key);
         value = may_join ? state_.objects.whole(key) : nullptr;  // it may have come meanwhile
         if (value == nullptr) {
@@ -39,7 +40,7 @@ bool WholeFetches::landed(const std::string& key, const std::shared_ptr<Flight>&
                           CallResult result) {
     Outcome<SourceValue> outcome;
     if (const auto* object = std::get_if<SourceObject>(&result); object && object->value) {
-        object->value->set_version(version_of(object->etag, *object->value));
+        object->value->set_version(storage::version_of(object->etag, *object->value));
         outcome.value = object->value;
     } else {
         outcome.failure = failure_of(result);
@@ -47,7 +48,7 @@ bool WholeFetches::landed(const std::string& key, const std::shared_ptr<Flight>&
     std::vector<Later<SourceValue>> waiting;
     bool may_be_kept = false;
     {
-        const Lock lock(state_.mutex);
+        const base::Lock lock(state_.mutex);
         flights_.end(key, flight);
         may_be_kept = outcome.value != nullptr && !flight->stale;
         if (may_be_kept) {
@@ -61,4 +62,4 @@ bool WholeFetches::landed(const std::string& key, const std::shared_ptr<Flight>&
     return may_be_kept;
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::cache

@@ -8,14 +8,14 @@
 #include "cache/flights.hpp"
 #include "cache/source_state.hpp"
 
-namespace ucxstore {
+namespace ucxstore::cache {
 
 class WholeFetches {
   public:
     explicit WholeFetches(SourceState& state) : state_(state) {}
 
     // The value, or nullptr where the key has none.
-    void fetch(const std::string& key, Later<SourceValue> then, const Whose& whose);
+    void fetch(const std::string& key, Later<SourceValue> then, const base::Whose& whose);
 
     // These under the lock.
     bool fetches(const std::string& key) const { return flights_.contains(key); }
@@ -35,4 +35,4 @@ class WholeFetches {
     Flights<Flight> flights_;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::cache

@@ -11,11 +11,11 @@
 #include "client/item_memory.hpp"
 #include "protocol/layout.hpp"
 
-namespace ucxstore {
+namespace ucxstore::client {
 
 struct Array {
     std::byte* base = nullptr;
-    std::vector<Dim> dims;
+    std::vector<protocol::Dim> dims;
     std::uint64_t itemsize = 0;
 
     // Throws Error(argument) where `shape` and `strides`, which are in bytes, make no array.
@@ -25,11 +25,12 @@ struct Array {
     static Array stored_chunk(std::span<const std::int64_t> shape, std::uint64_t itemsize);
 
     // All of it.
-    Layout layout() const { return Layout::strided(0, itemsize, dims); }
+    protocol::Layout layout() const { return protocol::Layout::strided(0, itemsize, dims); }
     std::uint64_t nbytes() const { return layout().size(); }
     // A box: `count` elements on each axis from `start`. Throws Error(argument) where it reaches
     // outside.
-    Layout box(std::span<const std::int64_t> start, std::span<const std::int64_t> count) const;
+    protocol::Layout box(std::span<const std::int64_t> start,
+                         std::span<const std::int64_t> count) const;
 };
 
 // A part of a value or of memory: where it begins, bytes a run, counts and strides of runs, and
@@ -43,11 +44,11 @@ struct StridedPart {
 };
 // Both throw Error(argument): of a part that is larger than any memory, and of one of a value that
 // a server refuses.
-Layout part_of_memory(const StridedPart& part);
-Layout part_of_value(const StridedPart& part);
+protocol::Layout part_of_memory(const StridedPart& part);
+protocol::Layout part_of_value(const StridedPart& part);
 
 // Copies values to their places in memory that is larger than the caches. Throws Error(argument)
 // where the sizes differ.
 void place(std::span<const std::byte> values, const Memory& target);
 
-}  // namespace ucxstore
+}  // namespace ucxstore::client

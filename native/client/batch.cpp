@@ -6,28 +6,28 @@
 #include "base/status.hpp"
 #include "protocol/keys.hpp"
 
-namespace ucxstore {
+namespace ucxstore::client {
 namespace {
 
 void check_key(const std::string& key) {
-    if (const auto fault = wire::key_fault(key)) {
-        throw Error(ErrorKind::invalid_key, "the key '" + key + "' " + *fault);
+    if (const auto fault = protocol::key_fault(key)) {
+        throw base::Error(base::ErrorKind::invalid_key, "the key '" + key + "' " + *fault);
     }
 }
 
 void check_size(const std::string& body) {
-    if (body.size() > wire::kMaxRequestBytes) {
-        throw Error(ErrorKind::argument, "a request of more bytes than a server takes");
+    if (body.size() > protocol::kMaxRequestBytes) {
+        throw base::Error(base::ErrorKind::argument, "a request of more bytes than a server takes");
     }
 }
 
 // Adds an item to the last message, or to a new one that begins with item `first`: where that one
 // is full, or the item is to be apart.
-Outgoing& add(std::vector<Outgoing>& messages, wire::Op op, std::size_t first,
+Outgoing& add(std::vector<Outgoing>& messages, protocol::Op op, std::size_t first,
               const std::string& one, bool apart = false) {
     check_size(one);
     if (apart || messages.empty() ||
-        messages.back().body.size() + one.size() > wire::kRequestBodyBytes) {
+        messages.back().body.size() + one.size() > protocol::kRequestBodyBytes) {
         messages.push_back({{{}, 0, op, static_cast<std::uint32_t>(first), 0, 0}, {}});
     }
     messages.back().body += one;
@@ -50,7 +50,7 @@ std::shared_ptr<Operation> make_operation(const std::vector<std::string>& keys,
     return operation;
 }
 
-void want(Operation& operation, std::vector<wire::GetItem> wanted) {
+void want(Operation& operation, std::vector<protocol::GetItem> wanted) {
     for (std::size_t i = 0; i < wanted.size(); ++i) {
         const Item& item = operation.items[i];
         wanted[i].key = item.key;
@@ -69,8 +69,8 @@ std::vector<Outgoing> request_gets(const Operation& operation,
     std::uint32_t next = 0;  // items of one message have numbers in a row
     for (const std::uint32_t item : items) {
         std::string body;
-        wire::put_get_item(body, operation.gets[item]);
-        add(messages, wire::Op::get, item, body, item != next);
+        protocol::put_get_item(body, operation.gets[item]);
+        add(messages, protocol::Op::get, item, body, item != next);
         next = item + 1;
     }
     return messages;
@@ -82,14 +82,14 @@ std::vector<Outgoing> request_gets(const Operation& operation) {
     return request_gets(operation, all);
 }
 
-std::shared_ptr<Operation> make_calls(wire::Op op, const std::vector<std::string>& keys,
+std::shared_ptr<Operation> make_calls(protocol::Op op, const std::vector<std::string>& keys,
                                       double timeout_s, QueuePointer queue) {
     std::vector<Item> items;
     std::vector<Outgoing> messages;
     for (const std::string& key : keys) {
         check_key(key);
         std::string body;
-        wire::put_string(body, key);
+        protocol::put_string(body, key);
         if (add(messages, op, items.size(), body).header.count == 1) {
             items.emplace_back();
             items.back().key = key;
@@ -97,19 +97,19 @@ std::shared_ptr<Operation> make_calls(wire::Op op, const std::vector<std::string
     }
     auto operation = std::make_shared<Operation>(std::move(items), timeout_s, std::move(queue));
     operation->requests = std::move(messages);
-    operation->removes = op == wire::Op::remove;
+    operation->removes = op == protocol::Op::remove;
     return operation;
 }
 
-std::shared_ptr<Operation> make_call(wire::Op op, const std::string& key, std::string body,
+std::shared_ptr<Operation> make_call(protocol::Op op, const std::string& key, std::string body,
                                      double timeout_s, QueuePointer queue) {
     check_size(body);
     std::vector<Item> items(1);
     items[0].key = key;
     auto operation = std::make_shared<Operation>(std::move(items), timeout_s, std::move(queue));
     operation->requests.push_back({{{}, 0, op, 0, 1, 0}, std::move(body)});
-    operation->removes = op == wire::Op::remove_prefix;
+    operation->removes = op == protocol::Op::remove_prefix;
     return operation;
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::client

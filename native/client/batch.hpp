@@ -10,7 +10,7 @@
 #include "client/operation.hpp"
 #include "protocol/wire.hpp"
 
-namespace ucxstore {
+namespace ucxstore::client {
 
 using QueuePointer = std::shared_ptr<CompletionQueue>;
 
@@ -20,7 +20,7 @@ std::shared_ptr<Operation> make_operation(const std::vector<std::string>& keys,
                                           QueuePointer queue);
 
 // Says what is wanted of each item of gets. Key, version and limits are the item's.
-void want(Operation& operation, std::vector<wire::GetItem> wanted);
+void want(Operation& operation, std::vector<protocol::GetItem> wanted);
 
 // Makes the messages that request these items of gets, in ascending order. Throws Error(argument)
 // where one is larger than a server takes.
@@ -31,11 +31,11 @@ std::vector<Outgoing> request_gets(const Operation& operation);
 
 // An operation on many keys with one reply for each message, not for each key: stat, remove. Throws
 // Error(invalid_key).
-std::shared_ptr<Operation> make_calls(wire::Op op, const std::vector<std::string>& keys,
+std::shared_ptr<Operation> make_calls(protocol::Op op, const std::vector<std::string>& keys,
                                       double timeout_s, QueuePointer queue);
 
 // An operation of one message; `key` is for the text of failures.
-std::shared_ptr<Operation> make_call(wire::Op op, const std::string& key, std::string body,
+std::shared_ptr<Operation> make_call(protocol::Op op, const std::string& key, std::string body,
                                      double timeout_s, QueuePointer queue);
 
-}  // namespace ucxstore
+}  // namespace ucxstore::client

@@ -5,7 +5,7 @@
 #include "base/status.hpp"
 #include "client/link_events.hpp"
 
-namespace ucxstore {
+namespace ucxstore::client {
 namespace {
 
 // Requests are not sent any more to a server that ends, but for those that are being begun as it
@@ -20,7 +20,7 @@ constexpr const char* kLeft = "the server ends, restarts, or has no room for idl
 
 void Conversation::start(const Pointer& operation) {
     if (carrier_.failed()) {
-        operation->fail(ErrorKind::server_lost, {peer_, ": ", cause_});
+        operation->fail(base::ErrorKind::server_lost, {peer_, ": ", cause_});
         operation->complete();
         return;
     }
@@ -37,7 +37,7 @@ void Conversation::start(const Pointer& operation) {
 }
 
 void Conversation::begin(const Pointer& operation) {
-    operation->moved(Clock::now());
+    operation->moved(base::Clock::now());
     all_.emplace(operation->id, One{operation});
     operation->registered = true;
     ++registered_;
@@ -55,7 +55,7 @@ void Conversation::begin(const Pointer& operation) {
 
 void Conversation::cancel(const Pointer& operation) {
     if (operation->registered) {
-        operation->fail(ErrorKind::cancelled, {peer_, ": the request was cancelled"});
+        operation->fail(base::ErrorKind::cancelled, {peer_, ": the request was cancelled"});
         finish(operation);
     }
 }
@@ -73,8 +73,8 @@ void Conversation::queue_values(const Pointer& operation) {
     carrier_.pump();
 }
 
-wire::ValueHeader Conversation::value_header(const Operation& operation, std::uint32_t index,
-                                             std::uint64_t segment) const {
+protocol::ValueHeader Conversation::value_header(const Operation& operation, std::uint32_t index,
+                                                 std::uint64_t segment) const {
     const Item& item = operation.items[index];
     const std::uint64_t total = item.memory->size();
     return {.token = token_,
@@ -92,7 +92,7 @@ std::optional<Conversation::Value> Conversation::next_value() {
         const Value& next = values_.front();
         const Item& item = next.operation->items[next.item];
         if (next.operation->registered && !item.done) {
-            const bool waits = item.next == 0 && unanswered_ >= wire::kMaxUnanswered;
+            const bool waits = item.next == 0 && unanswered_ >= protocol::kMaxUnanswered;
             return waits ? std::nullopt : std::optional(next);
         }
         values_.pop_front();  // failed, or refused by the server, meanwhile
@@ -119,8 +119,8 @@ Conversation::Pointer Conversation::find(std::uint64_t id) const {
     return there ? found->second.operation : nullptr;
 }
 
-Conversation::Pointer Conversation::on_reply(const wire::ReplyHeader& header) {
-    if (header.status == wire::Status::leaving) {
+Conversation::Pointer Conversation::on_reply(const protocol::ReplyHeader& header) {
+    if (header.status == protocol::Status::leaving) {
         leaving_ = true;
         return nullptr;
     }
@@ -129,11 +129,11 @@ Conversation::Pointer Conversation::on_reply(const wire::ReplyHeader& header) {
         return nullptr;
     }
     moved(*operation);
-    return header.status == wire::Status::going_on ? nullptr : operation;
+    return header.status == protocol::Status::going_on ? nullptr : operation;
 }
 
 void Conversation::moved(Operation& operation) {
-    last_moved_ = Clock::now();
+    last_moved_ = base::Clock::now();
     operation.moved(last_moved_);
 }
 
@@ -172,7 +172,7 @@ void Conversation::finish(const Pointer& operation) {
         report_slow(peer_, *kept);
     } else if (!carrier_.failed()) {
         try {
-            request(*kept, {{{}, 0, wire::Op::abandon, 0, 0, 0}, {}});
+            request(*kept, {{{}, 0, protocol::Op::abandon, 0, 0, 0}, {}});
         } catch (const std::exception&) {  // for want of memory: what comes of it is dropped
         }
     }
@@ -180,7 +180,7 @@ void Conversation::finish(const Pointer& operation) {
     --registered_;
     unanswered_ -= std::exchange(kept->unanswered, 0);
     if (kept->active > 0) {
-        all_.find(kept->id)->second.ended = Clock::now();
+        all_.find(kept->id)->second.ended = base::Clock::now();
     } else {
         released(kept);
     }
@@ -195,7 +195,7 @@ void Conversation::released(const Pointer& operation) {
     }
 }
 
-Conversation::Due Conversation::unreleased(TimePoint now, Clock::duration time) const {
+Conversation::Due Conversation::unreleased(base::TimePoint now, base::Clock::duration time) const {
     Due due;
     for (const auto& [id, one] : all_) {
         if (one.operation->registered) {
@@ -210,7 +210,7 @@ Conversation::Due Conversation::unreleased(TimePoint now, Clock::duration time) 
     return due;
 }
 
-void Conversation::wait_anew(TimePoint now) {
+void Conversation::wait_anew(base::TimePoint now) {
     for (auto& [id, one] : all_) {
         if (!one.operation->registered) {
             one.ended = now;
@@ -221,7 +221,7 @@ void Conversation::wait_anew(TimePoint now) {
 void Conversation::leak(const std::vector<Pointer>& operations, std::string_view why) {
     for (const Pointer& operation : operations) {
         if (!operation->registered && all_.erase(operation->id) > 0) {
-            operation->fail(ErrorKind::server_lost, {peer_, ": ", why});
+            operation->fail(base::ErrorKind::server_lost, {peer_, ": ", why});
             operation->complete(true);
         }
     }
@@ -229,11 +229,13 @@ void Conversation::leak(const std::vector<Pointer>& operations, std::string_view
 
 // ---- deadlines, and the end of all ----
 
-TimePoint Conversation::tick(TimePoint now) { return std::min({time_out(now), hang_up(now)}); }
+base::TimePoint Conversation::tick(base::TimePoint now) {
+    return std::min({time_out(now), hang_up(now)});
+}
 
 // Those that are registered, and whose deadline has passed. What has not begun to be sent waits for
 // others: its time runs from when any of them moved last.
-Conversation::Due Conversation::late(TimePoint now) const {
+Conversation::Due Conversation::late(base::TimePoint now) const {
     Due due;
     for (const auto& [id, one] : all_) {
         const Pointer& operation = one.operation;
@@ -252,14 +254,14 @@ Conversation::Due Conversation::late(TimePoint now) const {
     return due;
 }
 
-TimePoint Conversation::time_out(TimePoint now) {
+base::TimePoint Conversation::time_out(base::TimePoint now) {
     const auto [late, next] = this->late(now);
     for (const Pointer& operation : late) {
         if (!operation->registered) {
             continue;  // the connection has ended with the operation before it
         }
         const std::string text = operation->late_text();
-        operation->fail(ErrorKind::timeout, {peer_, ": ", text});
+        operation->fail(base::ErrorKind::timeout, {peer_, ": ", text});
         const bool stuck = operation->active > 0;
         finish(operation);
         if (stuck) {
@@ -269,20 +271,20 @@ TimePoint Conversation::time_out(TimePoint now) {
     return next;
 }
 
-TimePoint Conversation::hang_up(TimePoint now) {
+base::TimePoint Conversation::hang_up(base::TimePoint now) {
     if (!leaving() || !empty() || carrier_.failed()) {
-        idle_since_ = TimePoint::max();
-        return TimePoint::max();
+        idle_since_ = base::TimePoint::max();
+        return base::TimePoint::max();
     }
     idle_since_ = std::min(idle_since_, now);
     if (idle_since_ + kIdleMoment > now) {
         return idle_since_ + kIdleMoment;
     }
     carrier_.shut(kLeft);
-    return TimePoint::max();
+    return base::TimePoint::max();
 }
 
-void Conversation::end(ErrorKind kind, std::string_view why) {
+void Conversation::end(base::ErrorKind kind, std::string_view why) {
     try {
         cause_ = why;
     } catch (const std::bad_alloc&) {  // it is just closed then
@@ -295,7 +297,7 @@ void Conversation::end(ErrorKind kind, std::string_view why) {
         }
         std::string about;
         try {
-            about = kind == ErrorKind::integrity ? operation->waiting_for() : "";
+            about = kind == base::ErrorKind::integrity ? operation->waiting_for() : "";
         } catch (const std::bad_alloc&) {  // it is not named then
         }
         operation->fail(kind, {peer_, ": ", about, why});
@@ -304,13 +306,14 @@ void Conversation::end(ErrorKind kind, std::string_view why) {
 }
 
 void Conversation::report_end(bool lost, std::string_view why) const {
-    report(lost ? log::warning : log::info, lost ? log::EventKind::lost : log::EventKind::closed,
-           peer_, why, registered_);
+    report(lost ? base::log::warning : base::log::info,
+           lost ? base::log::EventKind::lost : base::log::EventKind::closed, peer_, why,
+           registered_);
 }
 
-std::string Conversation::cause_of(const Error& error) {
-    const bool broken = error.kind() == ErrorKind::protocol;
+std::string Conversation::cause_of(const base::Error& error) {
+    const bool broken = error.kind() == base::ErrorKind::protocol;
     return (broken ? "the server broke the protocol: " : "") + std::string(error.what());
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::client

@@ -16,7 +16,7 @@
 #include "client/operation.hpp"
 #include "protocol/wire.hpp"
 
-namespace ucxstore {
+namespace ucxstore::client {
 
 // An operation is registered while replies to it are taken. Once it has ended, it is complete as
 // soon as nothing uses its memory any more: Operation::active is 0. On one thread, but for what
@@ -47,12 +47,12 @@ class Conversation {
         ~Carrier() = default;
     };
 
-    Conversation(const wire::Token& token, std::string peer, Carrier& carrier)
+    Conversation(const protocol::Token& token, std::string peer, Carrier& carrier)
         : token_(token), peer_(std::move(peer)), carrier_(carrier) {}
     Conversation(const Conversation&) = delete;
     Conversation& operator=(const Conversation&) = delete;
 
-    const wire::Token& token() const { return token_; }       // any thread
+    const protocol::Token& token() const { return token_; }   // any thread
     const std::string& peer() const { return peer_; }         // any thread
     bool leaving() const { return leaving_.load(kRelaxed); }  // any thread: the server ends
     bool empty() const { return all_.empty(); }
@@ -69,14 +69,14 @@ class Conversation {
     template <typename Send>
     void send_values(Send send);
     // What goes before the next segment of a value, which has `segment` bytes at the most.
-    wire::ValueHeader value_header(const Operation& operation, std::uint32_t index,
-                                   std::uint64_t segment) const;
+    protocol::ValueHeader value_header(const Operation& operation, std::uint32_t index,
+                                       std::uint64_t segment) const;
 
     // nullptr where there is none, or it has ended.
     Pointer find(std::uint64_t id) const;
     // A reply has come. The operation that it is to; nullptr where that has ended, or the reply
     // says no more than that the server works on it, or ends.
-    Pointer on_reply(const wire::ReplyHeader& header);
+    Pointer on_reply(const protocol::ReplyHeader& header);
     // Some of its bytes have come or gone, or the server has said that it works on it.
     void moved(Operation& operation);
     // A segment of a reply is in its item's memory.
@@ -90,24 +90,24 @@ class Conversation {
     void released(const Pointer& operation);
 
     // Ends what has stood still for too long. Returns when the next look is due.
-    TimePoint tick(TimePoint now);
+    base::TimePoint tick(base::TimePoint now);
     // Fails all operations, and those that are started from now on. The carrier has failed. Needs
     // no memory.
-    void end(ErrorKind kind, std::string_view why);
+    void end(base::ErrorKind kind, std::string_view why);
     // Reports that, before: `lost` where this side did not want it.
     void report_end(bool lost, std::string_view why) const;
     // Why the connection is to end, where handling a message has thrown this.
-    static std::string cause_of(const Error& error);
+    static std::string cause_of(const base::Error& error);
 
     // The operations that are due, and when the next one may be.
     struct Due {
         std::vector<Pointer> operations;
-        TimePoint next = TimePoint::max();
+        base::TimePoint next = base::TimePoint::max();
     };
     // Those that ended this long ago, and whose memory is still used.
-    Due unreleased(TimePoint now, Clock::duration time) const;
+    Due unreleased(base::TimePoint now, base::Clock::duration time) const;
     // Starts that time anew.
-    void wait_anew(TimePoint now);
+    void wait_anew(base::TimePoint now);
     // Completes them as leaked, but for those whose memory is not used any more.
     void leak(const std::vector<Pointer>& operations, std::string_view why);
 
@@ -116,7 +116,7 @@ class Conversation {
 
     struct One {
         Pointer operation;
-        TimePoint ended = TimePoint::max();
+        base::TimePoint ended = base::TimePoint::max();
     };
 
     // An item whose value is still to be sent, or the rest of it.
@@ -129,22 +129,22 @@ class Conversation {
     std::optional<Value> next_value();
     void count_unanswered(Operation& operation, std::int64_t values);
     void fail_value(const Value& value, const std::exception& error);
-    Due late(TimePoint now) const;
-    TimePoint time_out(TimePoint now);
-    TimePoint hang_up(TimePoint now);
+    Due late(base::TimePoint now) const;
+    base::TimePoint time_out(base::TimePoint now);
+    base::TimePoint hang_up(base::TimePoint now);
 
-    const wire::Token token_;
+    const protocol::Token token_;
     const std::string peer_;
     Carrier& carrier_;
     std::unordered_map<std::uint64_t, One> all_;  // by id
     std::size_t registered_ = 0;                  // of them
-    TimePoint last_moved_ = TimePoint::min();
+    base::TimePoint last_moved_ = base::TimePoint::min();
     std::deque<Value> values_;
     std::uint64_t unanswered_ = 0;  // values, as Operation::unanswered, of all operations
     bool sending_ = false;
     std::string cause_ = "the connection is closed";
     std::atomic<bool> leaving_ = false;
-    TimePoint idle_since_ = TimePoint::max();  // while it is leaving
+    base::TimePoint idle_since_ = base::TimePoint::max();  // while it is leaving
 };
 
 template <typename Send>
@@ -173,7 +173,7 @@ void Conversation::send_values(Send send) {
             continue;
         }
         if (begins) {  // until now it has only waited for others
-            operation->moved(Clock::now());
+            operation->moved(base::Clock::now());
         }
         if (item.next >= item.memory->size()) {
             values_.pop_front();
@@ -181,4 +181,4 @@ void Conversation::send_values(Send send) {
     }
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::client

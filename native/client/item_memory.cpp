@@ -5,9 +5,9 @@
 
 #include "protocol/wire.hpp"
 
-namespace ucxstore {
+namespace ucxstore::client {
 
-Memory::Memory(std::byte* base, Layout layout)
+Memory::Memory(std::byte* base, protocol::Layout layout)
     : first_{base, std::move(layout)}, size_(first_.layout.size()) {}
 
 Memory::Memory(std::vector<Part> parts) {
@@ -24,7 +24,7 @@ Memory::Memory(std::vector<Part> parts) {
 
 std::uint64_t Memory::shortest_run() const {
     std::uint64_t shortest = size_;
-    const auto look = [&](const Layout& layout) {
+    const auto look = [&](const protocol::Layout& layout) {
         shortest = layout.size() > 0 ? std::min(shortest, layout.run()) : shortest;
     };
     look(first_.layout);
@@ -36,11 +36,11 @@ std::uint64_t Memory::shortest_run() const {
 
 std::uint64_t Memory::segment_bytes() const {
     if (others_.empty()) {
-        return wire::segment_bytes(first_.layout);
+        return protocol::segment_bytes(first_.layout);
     }
     std::uint64_t count = 0;
     std::uint64_t smallest = size_;
-    const auto add = [&](const Layout& layout) {
+    const auto add = [&](const protocol::Layout& layout) {
         if (layout.size() > 0) {
             count += layout.run_count();
             smallest = std::min(smallest, layout.run());
@@ -50,7 +50,7 @@ std::uint64_t Memory::segment_bytes() const {
     for (const Part& part : others_) {
         add(part.layout);
     }
-    return wire::segment_bytes(count, smallest);
+    return protocol::segment_bytes(count, smallest);
 }
 
 void Memory::pieces(std::uint64_t begin, std::uint64_t length,
@@ -75,4 +75,4 @@ void Memory::pieces(std::uint64_t begin, std::uint64_t length,
     }
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::client

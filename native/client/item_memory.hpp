@@ -9,23 +9,23 @@
 
 #include "protocol/layout.hpp"
 
-namespace ucxstore {
+namespace ucxstore::client {
 
 // A layout from a base address; or several such parts, joined.
 class Memory {
   public:
     struct Part {
         std::byte* base = nullptr;
-        Layout layout;
+        protocol::Layout layout;
     };
 
-    Memory(std::byte* base, Layout layout);
+    Memory(std::byte* base, protocol::Layout layout);
     explicit Memory(std::vector<Part> parts);
 
     std::uint64_t size() const { return size_; }
     // The bytes that lie together everywhere; 0 where it has none.
     std::uint64_t shortest_run() const;
-    // The segments in which it is best moved: see wire::segment_bytes().
+    // The segments in which it is best moved: see protocol::segment_bytes().
     std::uint64_t segment_bytes() const;
     // Appends the pieces that hold bytes [begin, begin + length) of it.
     void pieces(std::uint64_t begin, std::uint64_t length, std::vector<ucp_dt_iov_t>& out) const;
@@ -36,4 +36,4 @@ class Memory {
     std::uint64_t size_ = 0;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::client

@@ -12,7 +12,7 @@
 #include "client/operation.hpp"
 #include "files/directory_root.hpp"
 
-namespace ucxstore {
+namespace ucxstore::client {
 
 // Any thread. An operation always completes, even if the link is closed.
 class Link {
@@ -32,9 +32,9 @@ class Link {
         return std::nullopt;
     }
     // A whole value where it lies, to read, if it can be seen from here; see Visible::hold().
-    virtual std::shared_ptr<Region> hold(std::string_view) { return nullptr; }
+    virtual std::shared_ptr<memory::Region> hold(std::string_view) { return nullptr; }
     // A whole value as a mapping of its file, if that can be opened here: see VisibleFiles::map().
-    virtual std::shared_ptr<Region> map_file(std::string_view, DirectoryRoot::Wait) {
+    virtual std::shared_ptr<memory::Region> map_file(std::string_view, files::DirectoryRoot::Wait) {
         return nullptr;
     }
     // Whether a value of so many bytes may go as a file (Operation::file).
@@ -56,4 +56,4 @@ class Link {
     virtual bool encrypted() const { return false; }
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::client

@@ -6,13 +6,13 @@
 #include "base/log.hpp"
 #include "client/operation.hpp"
 
-namespace ucxstore {
+namespace ucxstore::client {
 
 // `count` is of the requests that an event is about.
-void report(log::Level level, log::EventKind kind, std::string_view peer, std::string_view detail,
-            std::uint64_t count = 0);
+void report(base::log::Level level, base::log::EventKind kind, std::string_view peer,
+            std::string_view detail, std::uint64_t count = 0);
 
 // Reports an operation that has taken longer than is usual, if it has.
 void report_slow(std::string_view peer, const Operation& operation);
 
-}  // namespace ucxstore
+}  // namespace ucxstore::client

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstdio>
 
-namespace ucxstore {
+namespace ucxstore::client {
 namespace {
 
 std::uint64_t next_id() {
@@ -13,12 +13,12 @@ std::uint64_t next_id() {
 }
 
 // Made while there is memory.
-const Error kNoMemory(ErrorKind::memory, "not enough memory to say what has failed");
+const base::Error kNoMemory(base::ErrorKind::memory, "not enough memory to say what has failed");
 
 }  // namespace
 
 void CompletionQueue::expect() {
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     if (ids_.capacity() <= expected_) {
         ids_.reserve(2 * expected_ + 8);
     }
@@ -26,12 +26,12 @@ void CompletionQueue::expect() {
 }
 
 void CompletionQueue::expect_no_more() {
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     --expected_;
 }
 
 void CompletionQueue::push(std::uint64_t id) {
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     ids_.push_back(id);
     if (ids_.size() == 1) {
         fd_.set();
@@ -39,7 +39,7 @@ void CompletionQueue::push(std::uint64_t id) {
 }
 
 std::vector<std::uint64_t> CompletionQueue::drain() {
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     auto drained = ids_;  // a copy: the memory stays for those to come
     ids_.clear();
     fd_.clear();
@@ -51,7 +51,7 @@ Operation::Operation(std::vector<Item> the_items, double timeout_s,
                      std::shared_ptr<CompletionQueue> queue)
     : id(next_id()),
       items(std::move(the_items)),
-      timeout_(std::chrono::duration_cast<Clock::duration>(
+      timeout_(std::chrono::duration_cast<base::Clock::duration>(
           std::chrono::duration<double>(std::min(timeout_s, 1e9)))),
       queue_(std::move(queue)),
       deadline_(made_ + timeout_),
@@ -107,7 +107,7 @@ bool Operation::item_done(Item& item) {
     return --remaining_ == 0;
 }
 
-void Operation::fail(ErrorKind kind, std::initializer_list<std::string_view> text) noexcept {
+void Operation::fail(base::ErrorKind kind, std::initializer_list<std::string_view> text) noexcept {
     if (error_) {
         return;
     }
@@ -122,7 +122,7 @@ void Operation::fail(ErrorKind kind, std::initializer_list<std::string_view> tex
     }
 }
 
-void Operation::fail(const Error& error) noexcept {
+void Operation::fail(const base::Error& error) noexcept {
     if (!error_) {
         error_ = error;  // copied without memory: its text is shared
     }
@@ -130,13 +130,13 @@ void Operation::fail(const Error& error) noexcept {
 
 void Operation::fail(const std::exception& error,
                      std::initializer_list<std::string_view> before) noexcept {
-    const auto* const ours = dynamic_cast<const Error*>(&error);
+    const auto* const ours = dynamic_cast<const base::Error*>(&error);
     try {
         std::string whole;
         for (const std::string_view part : before) {
             whole += part;
         }
-        fail(ours == nullptr ? ErrorKind::memory : ours->kind(), {whole, error.what()});
+        fail(ours == nullptr ? base::ErrorKind::memory : ours->kind(), {whole, error.what()});
     } catch (const std::bad_alloc&) {
         fail(kNoMemory);
     }
@@ -150,7 +150,7 @@ void Operation::complete(bool leaked) {
         result.reset();
     }
     {
-        const Lock lock(mutex_);
+        const base::Lock lock(mutex_);
         done_ = true;
         leaked_ = leaked;
         // Under the lock: the waiter may destroy this as soon as it can have it.
@@ -162,12 +162,12 @@ void Operation::complete(bool leaked) {
 }
 
 bool Operation::done() const {
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     return done_;
 }
 
 bool Operation::wait_for(std::chrono::milliseconds time) {
-    UniqueLock lock(mutex_);
+    base::UniqueLock lock(mutex_);
     return completed_.wait_for(lock, time, [this]() REQUIRES(mutex_) { return done_; });
 }
 
@@ -179,15 +179,15 @@ void Operation::check() const {
     if (!error_) {
         return;
     }
-    const bool lost = error_->kind() == ErrorKind::server_lost;
-    if ((lost || error_->kind() == ErrorKind::timeout) && may_have_changed()) {
+    const bool lost = error_->kind() == base::ErrorKind::server_lost;
+    if ((lost || error_->kind() == base::ErrorKind::timeout) && may_have_changed()) {
         const auto found = std::ranges::find(items, false, &Item::done);
         const std::string& key = (found == items.end() ? items.front() : *found).key;
-        throw Error(
-            lost ? ErrorKind::change_lost : ErrorKind::change_timeout,
+        throw base::Error(
+            lost ? base::ErrorKind::change_lost : base::ErrorKind::change_timeout,
             std::string(error_->what()) + "; '" + key + "' may have its old value or the new one");
     }
     throw *error_;
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::client

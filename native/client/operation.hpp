@@ -21,7 +21,7 @@
 #include "memory/result_memory.hpp"
 #include "protocol/wire.hpp"
 
-namespace ucxstore {
+namespace ucxstore::client {
 
 class Operation;
 
@@ -39,9 +39,9 @@ class CompletionQueue {
     bool abandoned() const { return abandoned_; }
 
   private:
-    const EventFd fd_;
+    const base::EventFd fd_;
     std::atomic<bool> abandoned_ = false;
-    Mutex mutex_;
+    base::Mutex mutex_;
     std::vector<std::uint64_t> ids_ GUARDED_BY(mutex_);
     std::size_t expected_ GUARDED_BY(mutex_) = 0;  // and not drained
 };
@@ -52,24 +52,24 @@ struct Item {
     // A reply's bytes go to `memory`, or, where the caller gave none, to memory of our own.
     // A value's bytes come from `memory`.
     std::optional<Memory> memory;
-    std::shared_ptr<Region> owned;
+    std::shared_ptr<memory::Region> owned;
     bool exact = false;  // whether a reply must fill `memory`
 
-    wire::Status status = wire::Status::ok;
+    protocol::Status status = protocol::Status::ok;
     bool done = false;
     bool elsewhere = false;  // whether other threads read its value now: it takes no reply then
     std::uint64_t value_size = 0;
     // The version that the value must have: the requested one, or that of the first reply.
-    std::uint64_t version = wire::kAnyVersion;
-    std::uint64_t size = wire::kAnySize;  // of the reply, once known
-    std::uint64_t received = 0;           // of the reply
-    wire::Segments segments;              // of the reply
-    std::uint64_t next = 0;               // where the next segment of a value begins
+    std::uint64_t version = protocol::kAnyVersion;
+    std::uint64_t size = protocol::kAnySize;  // of the reply, once known
+    std::uint64_t received = 0;               // of the reply
+    protocol::Segments segments;              // of the reply
+    std::uint64_t next = 0;                   // where the next segment of a value begins
 };
 
 // A request message, ready to be sent.
 struct Outgoing {
-    wire::RequestHeader header;
+    protocol::RequestHeader header;
     std::string body;
 };
 
@@ -82,8 +82,8 @@ class Operation : public std::enable_shared_from_this<Operation> {
 
     const std::uint64_t id;
     std::vector<Item> items;
-    std::vector<wire::GetItem> gets;  // what is wanted of each item; nothing where it is no get
-    std::vector<Outgoing> requests;   // of other operations; of a get only what must be requested
+    std::vector<protocol::GetItem> gets;  // what is wanted of each item; nothing where it is no get
+    std::vector<Outgoing> requests;  // of other operations; of a get only what must be requested
     enum class Kind { get, set, set_if_absent, call };
     Kind kind = Kind::call;
     // Whether its caller only reads what it gets without memory of its own, and soon lets go of it:
@@ -91,20 +91,20 @@ class Operation : public std::enable_shared_from_this<Operation> {
     bool borrows = false;
     // The value of the only item of a set, in a sealed file (shared/sealed.hpp): where the link
     // takes files, it may go in place of the item's memory.
-    Fd file;
+    base::Fd file;
     bool went_as_file = false;
     // What the memory of its items is a part of, where values may be mapped there.
-    std::shared_ptr<ResultMemory> result;
+    std::shared_ptr<memory::ResultMemory> result;
     bool sends_values() const { return kind == Kind::set || kind == Kind::set_if_absent; }
     bool removes = false;  // keys, or all of a prefix
 
     // The rest of this block runs on the progress thread.
 
     // Renews the deadline, as some of its bytes have come or gone.
-    void moved(TimePoint now) { deadline_ = now + timeout_; }
+    void moved(base::TimePoint now) { deadline_ = now + timeout_; }
     // The same, unless it has moved since.
-    void moved_at_least(TimePoint then) { deadline_ = std::max(deadline_, then + timeout_); }
-    TimePoint deadline() const { return deadline_; }
+    void moved_at_least(base::TimePoint then) { deadline_ = std::max(deadline_, then + timeout_); }
+    base::TimePoint deadline() const { return deadline_; }
     // Whether it has values to send, and none of them has begun to be sent.
     bool waits_to_be_sent() const;
     // The key of an item that is not done, and a colon.
@@ -112,7 +112,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
     // What to say where that has passed.
     std::string late_text() const;
     // The time since it was made.
-    Clock::duration age(TimePoint now) const { return now - made_; }
+    base::Clock::duration age(base::TimePoint now) const { return now - made_; }
     // The bytes of the caller's memory, for all items together.
     std::uint64_t memory_bytes() const;
     // The same, and the bytes of values read without an output buffer.
@@ -122,9 +122,9 @@ class Operation : public std::enable_shared_from_this<Operation> {
     bool item_done(Item& item);
     // Keeps the failure, if it is the first; its text is these, one after the other. Where there
     // is no memory for that, it is that.
-    void fail(ErrorKind kind, std::initializer_list<std::string_view> text) noexcept;
-    void fail(ErrorKind kind, std::string_view text) noexcept { fail(kind, {text}); }
-    void fail(const Error& error) noexcept;
+    void fail(base::ErrorKind kind, std::initializer_list<std::string_view> text) noexcept;
+    void fail(base::ErrorKind kind, std::string_view text) noexcept { fail(kind, {text}); }
+    void fail(const base::Error& error) noexcept;
     // The same, of what was thrown.
     void fail(const std::exception& error, std::initializer_list<std::string_view> before) noexcept;
     bool failed() const { return error_.has_value(); }
@@ -156,7 +156,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
     // Once done. Throws the failure. That of a change says whether the server may have made it.
     void check() const;
     bool leaked() const {
-        const Lock lock(mutex_);
+        const base::Lock lock(mutex_);
         return leaked_;
     }
 
@@ -165,17 +165,17 @@ class Operation : public std::enable_shared_from_this<Operation> {
     // reply.
     bool may_have_changed() const;
 
-    const TimePoint made_ = Clock::now();
-    const Clock::duration timeout_;
+    const base::TimePoint made_ = base::Clock::now();
+    const base::Clock::duration timeout_;
     const std::shared_ptr<CompletionQueue> queue_;
-    TimePoint deadline_;
+    base::TimePoint deadline_;
     std::size_t remaining_;
-    std::optional<Error> error_;
+    std::optional<base::Error> error_;
 
-    mutable Mutex mutex_;
-    Condition completed_;
+    mutable base::Mutex mutex_;
+    base::Condition completed_;
     bool done_ GUARDED_BY(mutex_) = false;
     bool leaked_ GUARDED_BY(mutex_) = false;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::client

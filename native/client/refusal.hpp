@@ -6,10 +6,10 @@
 
 #include "client/operation.hpp"
 
-namespace ucxstore {
+namespace ucxstore::client {
 
 // `text` is the reply's, or "". `header.status` is too_large only for an item with memory.
-Error refusal(const std::string& peer, const Item& item, const wire::ReplyHeader& header,
-              std::string_view text);
+base::Error refusal(const std::string& peer, const Item& item, const protocol::ReplyHeader& header,
+                    std::string_view text);
 
-}  // namespace ucxstore
+}  // namespace ucxstore::client

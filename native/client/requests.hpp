@@ -15,7 +15,7 @@
 #include "client/batch.hpp"
 #include "client/operation.hpp"
 
-namespace ucxstore::requests {
+namespace ucxstore::client::requests {
 
 using Pointer = std::shared_ptr<Operation>;
 using Keys = std::vector<std::string>;
@@ -33,15 +33,15 @@ struct How {
 
 // Of each key what is selected. Without memory, it goes to memory of the core's; with `borrows`,
 // see Operation::borrows.
-Pointer get(const How& how, const Keys& keys, std::vector<wire::Selection> selections,
+Pointer get(const How& how, const Keys& keys, std::vector<protocol::Selection> selections,
             const std::optional<Versions>& versions, bool borrows);
-Pointer get_into(const How& how, const Keys& keys, std::vector<wire::Selection> selections,
+Pointer get_into(const How& how, const Keys& keys, std::vector<protocol::Selection> selections,
                  std::vector<Memory> outs);
 // A box of each raw chunk into a box of an array. `boxes`: for each key where the box starts in the
 // chunk, where it starts in the array, and its counts, each by axis. `result`: see
 // Operation::result.
 Pointer read_boxes(const How& how, const Keys& keys, Integers boxes, const Array& out,
-                   Integers chunk_shape, std::shared_ptr<ResultMemory> result);
+                   Integers chunk_shape, std::shared_ptr<memory::ResultMemory> result);
 // A part of each value into a part of the memory at `base`. `expected`: the sizes that the values
 // must have; -1 for any.
 Pointer read_parts(const How& how, const Keys& keys, std::span<const StridedPart> sources,
@@ -87,4 +87,4 @@ std::tuple<std::uint64_t, std::uint64_t, std::vector<std::string>> measured(cons
 std::tuple<std::vector<std::string>, std::string, std::vector<std::string>> page(
     const Operation& done);
 
-}  // namespace ucxstore::requests
+}  // namespace ucxstore::client::requests

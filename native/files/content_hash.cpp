@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstring>
 
-namespace ucxstore {
+namespace ucxstore::files {
 namespace {
 
 constexpr std::uint64_t kPrime1 = 0x9E3779B185EBCA87ull;
@@ -66,4 +66,4 @@ std::uint64_t content_hash(std::span<const std::byte> bytes) {
     return hash ^ hash >> 32;
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::files

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <span>
 
-namespace ucxstore {
+namespace ucxstore::files {
 
 // XXH64 with the seed 0: the same everywhere, and about as fast as memory is read.
 std::uint64_t content_hash(std::span<const std::byte> bytes);
 
-}  // namespace ucxstore
+}  // namespace ucxstore::files

@@ -11,7 +11,7 @@
 
 #include "base/status.hpp"
 
-namespace ucxstore {
+namespace ucxstore::files {
 namespace {
 
 // A directory made for one key can be pruned for another in between.
@@ -35,7 +35,7 @@ int open_beneath(int root, const char* path, int flags, std::uint64_t resolve = 
 
 // Where the kernel or its sandbox has no openat2: name by name, following no link at all.
 int open_by_parts(int root, const std::string& path, int flags) {
-    Fd at;
+    base::Fd at;
     std::size_t begin = 0;
     while (true) {
         const std::size_t slash = path.find('/', begin);
@@ -48,7 +48,7 @@ int open_by_parts(int root, const std::string& path, int flags) {
         if (slash == std::string::npos) {
             return openat(base, part.c_str(), flags | O_NOFOLLOW | O_CLOEXEC);
         }
-        Fd next(openat(base, part.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+        base::Fd next(openat(base, part.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
         if (!next) {
             return -1;
         }
@@ -70,13 +70,13 @@ SplitKey split(const std::string& key) {
 DirectoryRoot::DirectoryRoot(const std::string& path) {
     std::error_code failure;
     std::filesystem::create_directories(path, failure);
-    root_ = Fd(open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    root_ = base::Fd(open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (!root_) {
-        throw_errno("opening the directory " + path);
+        base::throw_errno("opening the directory " + path);
     }
 }
 
-Fd DirectoryRoot::resolve(const std::string& path, int flags) const {
+base::Fd DirectoryRoot::resolve(const std::string& path, int flags) const {
     const std::string name = path.empty() ? "." : path;
     int fd = open_beneath(root_.get(), name.c_str(), flags);
     if (fd < 0 && (errno == ENOSYS || errno == EPERM)) {
@@ -86,27 +86,28 @@ Fd DirectoryRoot::resolve(const std::string& path, int flags) const {
         if (path.empty()) {
             check_present();  // a removed directory can still be opened, and is empty
         }
-        return Fd(fd);
+        return base::Fd(fd);
     }
     if (errno == EXDEV || errno == ELOOP) {
-        throw Error(ErrorKind::storage, "'" + path + "' leads out of the served directory");
+        throw base::Error(base::ErrorKind::storage,
+                          "'" + path + "' leads out of the served directory");
     }
     const int code = errno;
     if (is_absent(code)) {
         check_present();  // or every key would pass for missing
-        return Fd();
+        return base::Fd();
     }
     errno = code;
     const std::string what = "opening '" + path + "'";
     if (code == EACCES) {
         throw Forbidden(what + ": " + std::strerror(code));
     }
-    throw_errno(what);
+    base::throw_errno(what);
 }
 
 bool DirectoryRoot::is_file(const std::string& path) const {
     struct stat about{};
-    const Fd fd = resolve(path, O_PATH);
+    const base::Fd fd = resolve(path, O_PATH);
     return fd && fstat(fd.get(), &about) == 0 && S_ISREG(about.st_mode);
 }
 
@@ -117,21 +118,21 @@ bool DirectoryRoot::is_present() const {
 
 void DirectoryRoot::check_present() const {
     if (!is_present()) {
-        throw Error(ErrorKind::storage,
-                    "the served directory was removed: No such file or directory");
+        throw base::Error(base::ErrorKind::storage,
+                          "the served directory was removed: No such file or directory");
     }
 }
 
 bool DirectoryRoot::is_kept_by_kernel() const {
-    return static_cast<bool>(Fd(open_beneath(root_.get(), ".", O_PATH)));
+    return static_cast<bool>(base::Fd(open_beneath(root_.get(), ".", O_PATH)));
 }
 
-Fd DirectoryRoot::directory(const std::string& path) const {
+base::Fd DirectoryRoot::directory(const std::string& path) const {
     return resolve(path, O_RDONLY | O_DIRECTORY);
 }
 
-Fd DirectoryRoot::file(const std::string& key) const {
-    Fd fd;
+base::Fd DirectoryRoot::file(const std::string& key) const {
+    base::Fd fd;
     try {
         // O_NONBLOCK: a FIFO under a key must not hold the thread up.
         fd = resolve(key, O_RDONLY | O_NONBLOCK);
@@ -139,15 +140,15 @@ Fd DirectoryRoot::file(const std::string& key) const {
         if (is_file(key)) {
             throw;
         }
-        return Fd();  // a directory is no key, whoever may open it
+        return base::Fd();  // a directory is no key, whoever may open it
     }
     if (fd) {
         struct stat about{};
         if (fstat(fd.get(), &about) != 0) {
-            throw_errno("looking at '" + key + "'");
+            base::throw_errno("looking at '" + key + "'");
         }
         if (!S_ISREG(about.st_mode)) {
-            return Fd();
+            return base::Fd();
         }
     }
     return fd;
@@ -157,8 +158,8 @@ DirectoryRoot::Sight DirectoryRoot::look(const std::string& key, Wait wait) cons
     using What = Sight::What;
     const bool cached = wait == Wait::never;
     Sight sight;
-    sight.file =
-        Fd(open_beneath(root_.get(), key.c_str(), O_RDONLY | O_NONBLOCK, cached ? kCached : 0));
+    sight.file = base::Fd(
+        open_beneath(root_.get(), key.c_str(), O_RDONLY | O_NONBLOCK, cached ? kCached : 0));
     if (!sight.file) {
         if (errno == ENOENT) {
             sight.what = is_present() ? What::nothing : What::unknown;
@@ -171,17 +172,17 @@ DirectoryRoot::Sight DirectoryRoot::look(const std::string& key, Wait wait) cons
     return sight;
 }
 
-Fd DirectoryRoot::make_parents(const std::string& key) const {
+base::Fd DirectoryRoot::make_parents(const std::string& key) const {
     const std::string parent = split(key).parent;
     for (int attempt = 0; attempt < kMakeAttempts; ++attempt) {
-        if (Fd found = directory(parent)) {
+        if (base::Fd found = directory(parent)) {
             return found;
         }
         std::size_t end = 0;
         while (end != std::string::npos) {
             end = parent.find('/', end + 1);
             const SplitKey names = split(parent.substr(0, end));
-            const Fd above = directory(names.parent);
+            const base::Fd above = directory(names.parent);
             if (!above) {
                 break;
             }
@@ -190,19 +191,19 @@ Fd DirectoryRoot::make_parents(const std::string& key) const {
                     check_present();
                     break;  // pruned in between, as another key was removed
                 }
-                throw_errno("making the directory '" + parent.substr(0, end) + "'");
+                base::throw_errno("making the directory '" + parent.substr(0, end) + "'");
             }
         }
     }
-    throw Error(ErrorKind::storage,
-                "'" + parent + "' is not a directory, so it cannot hold '" + key + "'");
+    throw base::Error(base::ErrorKind::storage,
+                      "'" + parent + "' is not a directory, so it cannot hold '" + key + "'");
 }
 
 void DirectoryRoot::prune_parents(const std::string& key) const try {
     std::string path = split(key).parent;
     while (!path.empty()) {
         const SplitKey names = split(path);
-        const Fd above = directory(names.parent);
+        const base::Fd above = directory(names.parent);
         if (above && unlinkat(above.get(), names.leaf.c_str(), AT_REMOVEDIR) != 0 &&
             !is_absent(errno)) {
             return;  // not empty, or not ours to remove
@@ -212,4 +213,4 @@ void DirectoryRoot::prune_parents(const std::string& key) const try {
 } catch (const std::exception&) {  // destructors call this, and empty directories do no harm
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::files

@@ -11,7 +11,7 @@
 #include "base/handle.hpp"
 #include "base/status.hpp"
 
-namespace ucxstore {
+namespace ucxstore::files {
 
 // A directory that is being listed.
 struct DirClose {
@@ -20,9 +20,10 @@ struct DirClose {
 using DirHandle = std::unique_ptr<DIR, DirClose>;
 
 // There is something, which the user of this process may not open.
-class Forbidden : public Error {
+class Forbidden : public base::Error {
   public:
-    explicit Forbidden(const std::string& message) : Error(ErrorKind::storage, message) {}
+    explicit Forbidden(const std::string& message)
+        : base::Error(base::ErrorKind::storage, message) {}
 };
 
 class DirectoryRoot {
@@ -30,7 +31,7 @@ class DirectoryRoot {
     // Makes the directory where there is none. Throws Error(storage).
     explicit DirectoryRoot(const std::string& path);
     // Takes over the descriptor() of another process.
-    explicit DirectoryRoot(Fd root) : root_(std::move(root)) {}
+    explicit DirectoryRoot(base::Fd root) : root_(std::move(root)) {}
 
     // For processes that have our rights: whoever has it can open what is beneath it and above it.
     int descriptor() const { return root_.get(); }
@@ -40,9 +41,9 @@ class DirectoryRoot {
 
     // The directory that `path` ("" for the root) names; an empty Fd where there is none. Throws
     // Forbidden.
-    Fd directory(const std::string& path) const;
+    base::Fd directory(const std::string& path) const;
     // The regular file under `key`, for reading; an empty Fd where there is none. Throws Forbidden.
-    Fd file(const std::string& key) const;
+    base::Fd file(const std::string& key) const;
     // The same, for a process that the descriptor was passed to.
     enum class Wait { for_disk, never };
     struct Sight {
@@ -53,27 +54,27 @@ class DirectoryRoot {
             later,    // what would have to wait for the disk, and was not to
         };
         What what = What::unknown;
-        Fd file = {};
+        base::Fd file = {};
         struct stat about{};
     };
     Sight look(const std::string& key, Wait wait) const noexcept;
     // Whether the root directory is still there.
     bool is_present() const;
     // The directory that `key` lies in, made where it is missing.
-    Fd make_parents(const std::string& key) const;
+    base::Fd make_parents(const std::string& key) const;
     // Removes the directories above `key` that are empty now, as far as it can. Never throws.
     void prune_parents(const std::string& key) const;
 
   private:
     // Opens `path`; an empty Fd where nothing is there. Throws Forbidden, and Error(storage) for
     // all else.
-    Fd resolve(const std::string& path, int flags) const;
+    base::Fd resolve(const std::string& path, int flags) const;
     // Whether what `path` names is a regular file, which need not be opened for that.
     bool is_file(const std::string& path) const;
     // Throws Error(storage) where the root directory is gone.
     void check_present() const;
 
-    Fd root_;
+    base::Fd root_;
 };
 
 // "a/b/c" -> "a/b" and "c".
@@ -83,4 +84,4 @@ struct SplitKey {
 };
 SplitKey split(const std::string& key);
 
-}  // namespace ucxstore
+}  // namespace ucxstore::files

@@ -5,13 +5,13 @@
 #include <atomic>
 #include <cstddef>
 
-namespace ucxstore {
+namespace ucxstore::files {
 namespace {
 
 // Of this process. A forked child has its parent's mappings, and so counts on from there.
 std::atomic<std::uint64_t> mapped_files = 0;
 
-class MappedFile final : public Region {
+class MappedFile final : public memory::Region {
   public:
     MappedFile(void* memory, std::uint64_t size)
         : data_(static_cast<std::byte*>(memory)), size_(size) {}
@@ -29,7 +29,7 @@ class MappedFile final : public Region {
 };
 
 // There is nothing to map.
-class EmptyFile final : public Region {
+class EmptyFile final : public memory::Region {
   public:
     std::byte* data() const override { return const_cast<std::byte*>(&byte_); }
     std::uint64_t size() const override { return 0; }
@@ -41,7 +41,7 @@ class EmptyFile final : public Region {
 
 }  // namespace
 
-std::shared_ptr<Region> map_file(const Fd& file, std::uint64_t size) {
+std::shared_ptr<memory::Region> map_file(const base::Fd& file, std::uint64_t size) {
     if (size == 0) {
         return std::make_shared<EmptyFile>();
     }
@@ -65,4 +65,4 @@ std::shared_ptr<Region> map_file(const Fd& file, std::uint64_t size) {
     }
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::files

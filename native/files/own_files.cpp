@@ -10,7 +10,7 @@
 
 #include "base/status.hpp"
 
-namespace ucxstore {
+namespace ucxstore::files {
 namespace {
 
 std::string new_run() {
@@ -26,7 +26,7 @@ OwnFiles::OwnFiles(const std::string& directory, std::string suffix)
       run_(new_run()),
       fd_(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
     if (!fd_) {
-        throw_errno("opening " + directory);
+        base::throw_errno("opening " + directory);
     }
     remove_all();
 }
@@ -35,21 +35,21 @@ std::string OwnFiles::name_of(std::uint64_t number) const {
     return run_ + "-" + std::to_string(number) + suffix_;
 }
 
-Fd OwnFiles::create(std::uint64_t number) const {
-    return Fd(openat(fd_.get(), name_of(number).c_str(),
-                     O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+base::Fd OwnFiles::create(std::uint64_t number) const {
+    return base::Fd(openat(fd_.get(), name_of(number).c_str(),
+                           O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
 }
 
-Fd OwnFiles::open(std::uint64_t number) const {
-    return Fd(openat(fd_.get(), name_of(number).c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+base::Fd OwnFiles::open(std::uint64_t number) const {
+    return base::Fd(openat(fd_.get(), name_of(number).c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
 }
 
-void OwnFiles::remove(std::uint64_t number, Reclaimer* reclaimer) const noexcept try {
+void OwnFiles::remove(std::uint64_t number, threads::Reclaimer* reclaimer) const noexcept try {
     if (getpid() != owner_) {
         return;
     }
     const std::string name = name_of(number);
-    Fd removed = reclaimer == nullptr ? Fd() : open_to_reclaim(fd_, name);
+    base::Fd removed = reclaimer == nullptr ? base::Fd() : threads::open_to_reclaim(fd_, name);
     unlinkat(fd_.get(), name.c_str(), 0);
     if (removed) {
         reclaimer->reclaim(std::move(removed));
@@ -65,8 +65,8 @@ void OwnFiles::remove_all() const {
         }
     }
     if (error) {
-        throw Error(ErrorKind::storage, "emptying " + path_ + ": " + error.message());
+        throw base::Error(base::ErrorKind::storage, "emptying " + path_ + ": " + error.message());
     }
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::files

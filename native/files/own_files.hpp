@@ -12,7 +12,7 @@
 #include "base/handle.hpp"
 #include "threads/reclaimer.hpp"
 
-namespace ucxstore {
+namespace ucxstore::files {
 
 // Called from any thread.
 class OwnFiles {
@@ -25,12 +25,12 @@ class OwnFiles {
     // Names a file that is not there yet.
     std::uint64_t new_number() { return ++last_; }
     // A new file, to be read and written; empty where that fails, as errno says.
-    Fd create(std::uint64_t number) const;
+    base::Fd create(std::uint64_t number) const;
     // To be read; empty where that fails.
-    Fd open(std::uint64_t number) const;
+    base::Fd open(std::uint64_t number) const;
     // Does nothing where there is none, nor in a forked child: they are its parent's. `reclaimer`
     // frees the file, if given; else that is done here.
-    void remove(std::uint64_t number, Reclaimer* reclaimer = nullptr) const noexcept;
+    void remove(std::uint64_t number, threads::Reclaimer* reclaimer = nullptr) const noexcept;
     // Removes all of them, and those of earlier processes. Throws Error(storage).
     void remove_all() const;
 
@@ -41,8 +41,8 @@ class OwnFiles {
     const std::string suffix_;
     const std::string run_;  // in the names: no other process has files of the same
     const pid_t owner_ = getpid();
-    Fd fd_;
+    base::Fd fd_;
     std::atomic<std::uint64_t> last_ = 0;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::files

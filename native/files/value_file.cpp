@@ -9,7 +9,7 @@
 
 #include "base/status.hpp"
 
-namespace ucxstore {
+namespace ucxstore::files {
 namespace {
 
 constexpr std::string_view kUnfinishedPrefix = ".ucxstore-";
@@ -40,7 +40,7 @@ std::uint64_t version_of(const struct stat& about) {
 std::string unfinished_name() {
     std::uint64_t number = 0;
     if (getrandom(&number, sizeof(number), 0) != sizeof(number)) {
-        throw_errno("drawing a random name");
+        base::throw_errno("drawing a random name");
     }
     char text[17];
     std::snprintf(text, sizeof(text), "%016" PRIx64, number);
@@ -61,4 +61,4 @@ bool is_our_own(std::string_view key) {
            (name.ends_with(kUnfinishedSuffix) || name == kClusterName);
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::files

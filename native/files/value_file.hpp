@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace ucxstore {
+namespace ucxstore::files {
 
 // The version of the value in a file: the same for every process that looks.
 std::uint64_t version_of(const struct stat& about);
@@ -19,4 +19,4 @@ bool is_unfinished_name(std::string_view name);
 // finished, or says which set of servers the storage belongs to.
 bool is_our_own(std::string_view key);
 
-}  // namespace ucxstore
+}  // namespace ucxstore::files

@@ -19,7 +19,7 @@
 #include "base/status.hpp"
 #include "files/content_hash.hpp"
 
-namespace ucxstore {
+namespace ucxstore::files {
 namespace {
 
 using namespace std::chrono_literals;
@@ -27,8 +27,8 @@ using namespace std::chrono_literals;
 constexpr const char* kLockFile = ".ucxstore/lock";
 
 // How long a thread sleeps before it tries a lock again, which others have mostly for microseconds.
-constexpr Clock::duration kFirstNap = 50us;
-constexpr Clock::duration kLongestNap = 20ms;
+constexpr base::Clock::duration kFirstNap = 50us;
+constexpr base::Clock::duration kLongestNap = 20ms;
 
 // What of the directory's inode, or of the lock file, a server has locked. Keys come behind that.
 constexpr off_t kAlone = 0;
@@ -78,7 +78,7 @@ bool take(int fd, short type, off_t begin, off_t length) {
 bool is_taken(int fd, off_t begin, off_t length) {
     struct flock lock = range(F_WRLCK, begin, length);
     if (fcntl(fd, F_OFD_GETLK, &lock) != 0) {
-        throw_errno("asking who serves the directory");
+        base::throw_errno("asking who serves the directory");
     }
     return lock.l_type != F_UNLCK;
 }
@@ -87,9 +87,9 @@ bool is_busy() { return errno == EAGAIN || errno == EACCES || errno == EINTR; }
 
 // Tries until it succeeds; false where it is busy at the end.
 template <typename Try>
-bool wait_for(TimePoint until, Try attempt) {
+bool wait_for(base::TimePoint until, Try attempt) {
     for (auto nap = kFirstNap; !attempt(); nap = std::min(2 * nap, kLongestNap)) {
-        const TimePoint now = Clock::now();
+        const base::TimePoint now = base::Clock::now();
         if (now >= until) {
             return false;
         }
@@ -99,16 +99,16 @@ bool wait_for(TimePoint until, Try attempt) {
 }
 
 [[noreturn]] void throw_served(const std::string& path) {
-    throw Error(ErrorKind::storage,
-                path +
-                    ": another server writes to this directory: end that one, or start all "
-                    "servers of it with shared (--shared)");
+    throw base::Error(base::ErrorKind::storage,
+                      path +
+                          ": another server writes to this directory: end that one, or start all "
+                          "servers of it with shared (--shared)");
 }
 
-Fd open_or_throw(const std::string& path, int flags) {
-    Fd fd(open(path.c_str(), flags | O_CLOEXEC, 0666));
+base::Fd open_or_throw(const std::string& path, int flags) {
+    base::Fd fd(open(path.c_str(), flags | O_CLOEXEC, 0666));
     if (!fd) {
-        throw_errno("opening " + path);
+        base::throw_errno("opening " + path);
     }
     return fd;
 }
@@ -125,14 +125,14 @@ Writers::Mode Writers::parse(std::string_view text) {
     if (text == "several") {
         return Mode::several;
     }
-    throw Error(ErrorKind::argument, "no writers: '" + std::string(text) + "'");
+    throw base::Error(base::ErrorKind::argument, "no writers: '" + std::string(text) + "'");
 }
 
-Writers::Writers(const std::string& path, Mode mode, Clock::duration patience) : mode_(mode) {
+Writers::Writers(const std::string& path, Mode mode, base::Clock::duration patience) : mode_(mode) {
     if (mode == Mode::none) {
         return;
     }
-    const TimePoint until = Clock::now() + patience;
+    const base::TimePoint until = base::Clock::now() + patience;
     claim_ = open_or_throw(path, O_RDONLY | O_DIRECTORY);
     if (is_of_this_host(claim_.get())) {
         claim_directory(path, until);
@@ -140,24 +140,24 @@ Writers::Writers(const std::string& path, Mode mode, Clock::duration patience) :
         claim_file(path, until);
     }
     // A forked child would keep the claim beyond our end.
-    enlist_for_children(claim_.get());
+    base::enlist_for_children(claim_.get());
 }
 
 Writers::~Writers() { give_up_claim(); }
 
 void Writers::give_up_claim() {
     if (claim_) {
-        strike_off_for_children(claim_.get());
+        base::strike_off_for_children(claim_.get());
         take(claim_.get(), F_UNLCK, kAlone, kKeys);  // children may have the descriptor
-        claim_ = Fd();
+        claim_ = base::Fd();
     }
 }
 
-void Writers::leave(Clock::duration patience) {
-    const TimePoint until = Clock::now() + patience;
-    std::vector<std::unique_lock<TimedMutex>> all;
+void Writers::leave(base::Clock::duration patience) {
+    const base::TimePoint until = base::Clock::now() + patience;
+    std::vector<std::unique_lock<base::TimedMutex>> all;
     all.reserve(here_.size());
-    for (TimedMutex& one : here_) {
+    for (base::TimedMutex& one : here_) {
         all.emplace_back(one, until);
         if (!all.back()) {
             return;
@@ -170,14 +170,14 @@ void Writers::leave(Clock::duration patience) {
 // A directory can only be opened for reading, and so takes no lock that excludes all others. One
 // byte is locked by a server that wants to be alone, another one by those that do not, and nobody
 // looks and locks at the same time as another one.
-void Writers::claim_directory(const std::string& path, TimePoint until) {
+void Writers::claim_directory(const std::string& path, base::TimePoint until) {
     const int fd = claim_.get();
     const auto attempt = [&] {
         if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
             if (errno == EWOULDBLOCK || errno == EINTR) {
                 return false;
             }
-            throw_errno("locking " + path);
+            base::throw_errno("locking " + path);
         }
         const bool free = !is_taken(fd, kAlone, several() ? 1 : kKeys);
         const bool taken = free && take(fd, F_RDLCK, several() ? kSeveral : kAlone, 1);
@@ -189,17 +189,17 @@ void Writers::claim_directory(const std::string& path, TimePoint until) {
     }
 }
 
-void Writers::claim_file(const std::string& path, TimePoint until) {
+void Writers::claim_file(const std::string& path, base::TimePoint until) {
     const std::string folder = path + "/" + kOwnFolder;
     const std::string file = path + "/" + kLockFile;
     if (mkdir(folder.c_str(), 0777) == 0 || errno == EEXIST) {
-        file_ = Fd(open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+        file_ = base::Fd(open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
     }
     if (!file_ && !several() && (errno == EROFS || errno == EACCES || errno == EPERM)) {
         return;  // where we cannot write, we undo nothing
     }
     if (!file_) {
-        throw_errno("opening " + file + ", which servers of a directory lock");
+        base::throw_errno("opening " + file + ", which servers of a directory lock");
     }
     claim_ = open_or_throw(file, O_RDWR);
     const auto attempt = [&] {
@@ -207,7 +207,7 @@ void Writers::claim_file(const std::string& path, TimePoint until) {
             return true;
         }
         if (!is_busy()) {
-            throw_errno("locking " + file);
+            base::throw_errno("locking " + file);
         }
         return false;
     };
@@ -224,30 +224,33 @@ Writers::Lock::~Lock() {
     }
 }
 
-Writers::Lock Writers::lock(const std::string& key, const Fd& parent, TimePoint until) const {
+Writers::Lock Writers::lock(const std::string& key, const base::Fd& parent,
+                            base::TimePoint until) const {
     const std::size_t hash = content_hash(std::as_bytes(std::span(key)));
     Lock lock;
     lock.here_ = std::unique_lock(here_[hash % here_.size()], std::defer_lock);
     const auto throw_held = [&](const char* who) {
-        throw Error(ErrorKind::storage, "'" + key + "' was not changed: " + who +
-                                            " has been changing it, or what is beside it, for " +
-                                            std::to_string(kPatience.count()) + " s");
+        throw base::Error(base::ErrorKind::storage,
+                          "'" + key + "' was not changed: " + who +
+                              " has been changing it, or what is beside it, for " +
+                              std::to_string(kPatience.count()) + " s");
     };
     if (!lock.here_.try_lock() && !lock.here_.try_lock_until(until)) {
         throw_held("another request");
     }
     if (left_) {
-        throw Error(ErrorKind::storage, "'" + key + "' was not changed: the server has ended");
+        throw base::Error(base::ErrorKind::storage,
+                          "'" + key + "' was not changed: the server has ended");
     }
     if (!several()) {
         return lock;
     }
     // A description of its own: locks of one description do not exclude one another.
     const std::string file = "/proc/self/fd/" + std::to_string(file_.get());
-    Fd there(file_ ? open(file.c_str(), O_RDWR | O_CLOEXEC)
-                   : openat(parent.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    base::Fd there(file_ ? open(file.c_str(), O_RDWR | O_CLOEXEC)
+                         : openat(parent.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!there) {
-        throw_errno("locking '" + key + "'");
+        base::throw_errno("locking '" + key + "'");
     }
     const off_t place = kKeys + static_cast<off_t>(hash >> 2);
     const auto attempt = [&] {
@@ -256,7 +259,7 @@ Writers::Lock Writers::lock(const std::string& key, const Fd& parent, TimePoint 
             return true;
         }
         if (!is_busy()) {
-            throw_errno("locking '" + key + "'");
+            base::throw_errno("locking '" + key + "'");
         }
         return false;
     };
@@ -269,4 +272,4 @@ Writers::Lock Writers::lock(const std::string& key, const Fd& parent, TimePoint 
 
 bool lock_unfinished(int file) { return flock(file, LOCK_EX | LOCK_NB) == 0; }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::files

@@ -13,7 +13,7 @@
 #include "base/mutex.hpp"
 #include "files/directory_root.hpp"
 
-namespace ucxstore {
+namespace ucxstore::files {
 
 // The lock of a directory whose inode cannot be locked for all hosts, and what else is kept there:
 // ucxstore/server/identity.py.
@@ -32,7 +32,7 @@ class Writers {
     static constexpr std::chrono::seconds kPatience{5};
 
     // Throws Error(storage) where another server has the directory, or it cannot be locked.
-    Writers(const std::string& path, Mode mode, Clock::duration patience = kPatience);
+    Writers(const std::string& path, Mode mode, base::Clock::duration patience = kPatience);
     Writers(const Writers&) = delete;
     Writers& operator=(const Writers&) = delete;
     ~Writers();
@@ -42,7 +42,7 @@ class Writers {
 
     // Leaves the directory to others, once no change is under way: later ones fail. Where one is
     // stuck, the directory is kept.
-    void leave(Clock::duration patience = kPatience);
+    void leave(base::Clock::duration patience = kPatience);
 
     // A lock of a key, until it goes.
     class Lock {
@@ -54,21 +54,21 @@ class Writers {
 
       private:
         friend class Writers;
-        std::unique_lock<TimedMutex> here_;  // against other threads
-        Fd there_;                           // against other processes
+        std::unique_lock<base::TimedMutex> here_;  // against other threads
+        base::Fd there_;                           // against other processes
     };
     // Waits until `until` for the lock of a key in the directory `parent`. Throws Error(storage).
-    Lock lock(const std::string& key, const Fd& parent, TimePoint until) const;
+    Lock lock(const std::string& key, const base::Fd& parent, base::TimePoint until) const;
 
   private:
-    void claim_directory(const std::string& path, TimePoint until);
-    void claim_file(const std::string& path, TimePoint until);
+    void claim_directory(const std::string& path, base::TimePoint until);
+    void claim_file(const std::string& path, base::TimePoint until);
     void give_up_claim();
 
     const Mode mode_;
-    Fd claim_;  // has the claim
-    Fd file_;   // the lock file, where directories cannot be locked
-    mutable std::array<TimedMutex, 256> here_;
+    base::Fd claim_;  // has the claim
+    base::Fd file_;   // the lock file, where directories cannot be locked
+    mutable std::array<base::TimedMutex, 256> here_;
     bool left_ = false;  // written with all of these
 };
 
@@ -76,4 +76,4 @@ class Writers {
 // has: then its writer lives.
 bool lock_unfinished(int file);
 
-}  // namespace ucxstore
+}  // namespace ucxstore::files

@@ -18,7 +18,7 @@ constexpr int kMostThreads = 32;
 constexpr int kMostForMemory = 2;
 
 struct Closing {
-    Fd fd;
+    base::Fd fd;
     std::shared_ptr<const void> until_closed;
 };
 
@@ -29,19 +29,19 @@ class Closings {
     Closings(const Closings&) = delete;
     Closings& operator=(const Closings&) = delete;
 
-    void add(Fd& fd, std::shared_ptr<const void>&& until_closed, int most_threads) {
-        const Lock lock(mutex_);
+    void add(base::Fd& fd, std::shared_ptr<const void>&& until_closed, int most_threads) {
+        const base::Lock lock(mutex_);
         waiting_.push_back({{}, std::move(until_closed)});
         waiting_.back().fd = std::move(fd);
         if (threads_ < most_threads) {
-            start_quiet_thread("ucxstore-close", [this] { run(); }).detach();
+            threads::start_quiet_thread("ucxstore-close", [this] { run(); }).detach();
             ++threads_;
         }
     }
 
   private:
     void run() {
-        UniqueLock lock(mutex_);
+        base::UniqueLock lock(mutex_);
         while (!waiting_.empty()) {
             Closing next = std::move(waiting_.front());
             waiting_.pop_front();
@@ -53,14 +53,14 @@ class Closings {
         --threads_;
     }
 
-    Mutex mutex_;
+    base::Mutex mutex_;
     std::deque<Closing> waiting_ GUARDED_BY(mutex_);
     int threads_ GUARDED_BY(mutex_) = 0;
 };
 
 // A forked child has none of the threads, and closes nothing apart that is not its own.
 struct OfProcess {
-    const std::uint32_t depth = fork_depth.load();
+    const std::uint32_t depth = base::fork_depth.load();
     Closings memory;
     Closings others;
 };
@@ -69,7 +69,7 @@ constinit std::atomic<OfProcess*> of_process = nullptr;
 
 OfProcess& closings() {
     OfProcess* found = of_process.load();
-    if (found == nullptr || found->depth != fork_depth.load()) {
+    if (found == nullptr || found->depth != base::fork_depth.load()) {
         auto made = std::make_unique<OfProcess>();
         if (of_process.compare_exchange_strong(found, made.get())) {
             found = made.release();  // for as long as the process lives
@@ -80,7 +80,7 @@ OfProcess& closings() {
 
 }  // namespace
 
-void close_apart(Fd fd, std::shared_ptr<const void> until_closed) noexcept {
+void close_apart(base::Fd fd, std::shared_ptr<const void> until_closed) noexcept {
     if (!fd) {
         return;
     }

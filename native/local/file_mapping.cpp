@@ -9,19 +9,21 @@
 
 namespace ucxstore::local {
 
-FileMapping::FileMapping(const Fd& file, Access access, std::uint64_t limit) {
+FileMapping::FileMapping(const base::Fd& file, Access access, std::uint64_t limit) {
     struct stat status{};
-    if (!is_steady(file) || fstat(file.get(), &status) != 0) {
-        throw Error(ErrorKind::protocol, "shared memory that could be cut, or of another kind");
+    if (!base::is_steady(file) || fstat(file.get(), &status) != 0) {
+        throw base::Error(base::ErrorKind::protocol,
+                          "shared memory that could be cut, or of another kind");
     }
     size_ = static_cast<std::uint64_t>(status.st_size);
     if (size_ == 0 || size_ > limit) {
-        throw Error(ErrorKind::protocol, "shared memory of " + std::to_string(size_) + " bytes");
+        throw base::Error(base::ErrorKind::protocol,
+                          "shared memory of " + std::to_string(size_) + " bytes");
     }
     const int protection = access == Access::write ? PROT_READ | PROT_WRITE : PROT_READ;
-    void* const memory = map_aligned(size_, protection, MAP_SHARED, file.get());
+    void* const memory = memory::map_aligned(size_, protection, MAP_SHARED, file.get());
     if (memory == MAP_FAILED) {
-        throw_errno("mapping shared memory", ErrorKind::memory);
+        base::throw_errno("mapping shared memory", base::ErrorKind::memory);
     }
     data_ = static_cast<std::byte*>(memory);
 }

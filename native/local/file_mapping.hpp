@@ -14,7 +14,7 @@ class FileMapping {
     enum class Access { read, write };
     // All of the file, which is sealed so that it cannot be cut, and of ordinary pages: it never
     // raises SIGBUS. Throws Error(protocol) where it is not, or is larger than `limit`.
-    FileMapping(const Fd& file, Access access, std::uint64_t limit);
+    FileMapping(const base::Fd& file, Access access, std::uint64_t limit);
     FileMapping(FileMapping&& other) noexcept
         : data_(std::exchange(other.data_, nullptr)), size_(other.size_) {}
     FileMapping& operator=(FileMapping&&) = delete;

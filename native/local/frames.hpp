@@ -9,9 +9,9 @@
 namespace ucxstore::local {
 
 enum class FrameKind : std::uint32_t {
-    request = 1,  // wire::RequestHeader; the body is as over UCX
+    request = 1,  // protocol::RequestHeader; the body is as over UCX
     value = 2,  // LocalValueHeader, the key; the body is the segment, unless that is in the upload
-    reply = 3,  // wire::ReplyHeader; the body is the segment
+    reply = 3,  // protocol::ReplyHeader; the body is the segment
     pins = 4,   // server: ShelfHeader, a space's name; whether it lives, a table for this client's
                 // pins, a lifeline, what may be held: 4 descriptors
     index = 5,  // server: ShelfHeader, of the index that replaces an older one; 1 descriptor
@@ -20,10 +20,10 @@ enum class FrameKind : std::uint32_t {
     root = 14,    // server: whether it lives, the session's page, its directory; 3 descriptors
     upload = 7,   // client: memory that its values come in; 1 descriptor
     room = 8,     // server: RoomHeader, a piece of the upload that may be used again
-    file = 10,    // client: wire::ValueHeader, the key; a sealed file with the value; 1 descriptor
-    files = 11,   // server: FilesHeader
-    ended = 16,   // server: ShelfHeader, of a scratch space's that should be forgotten
-    held = 20,    // client: what it holds has changed by much
+    file = 10,   // client: protocol::ValueHeader, the key; a sealed file of the value; 1 descriptor
+    files = 11,  // server: FilesHeader
+    ended = 16,  // server: ShelfHeader, of a scratch space's that should be forgotten
+    held = 20,   // client: what it holds has changed by much
 };
 
 // Before each message: its header and its body follow. Its descriptors come with its first byte.
@@ -36,7 +36,7 @@ struct Frame {
 };
 
 struct LocalValueHeader {
-    wire::ValueHeader value;
+    protocol::ValueHeader value;
     std::uint64_t place;  // where the segment begins in the upload, or kInBody
     // the key follows, to the end of the header
 };
@@ -80,6 +80,6 @@ constexpr std::uint64_t kUploadSegmentBytes = 2ull << 20;
 constexpr std::uint64_t kMaxUploadBytes = 16ull << 20;
 
 constexpr std::size_t kMaxHeaderBytes = 2048;
-constexpr std::uint64_t kMaxBodyBytes = wire::kSegmentBytes;
+constexpr std::uint64_t kMaxBodyBytes = protocol::kSegmentBytes;
 
 }  // namespace ucxstore::local

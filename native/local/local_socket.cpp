@@ -32,30 +32,30 @@ bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK; }
 
 }  // namespace
 
-Fd copy_of(int descriptor) {
-    Fd copy(fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+base::Fd copy_of(int descriptor) {
+    base::Fd copy(fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
     if (!copy) {
-        throw_errno("a descriptor for a client", ErrorKind::resource);
+        base::throw_errno("a descriptor for a client", base::ErrorKind::resource);
     }
     return copy;
 }
 
-LocalSocket::LocalSocket(Fd fd, Handler& handler, Refuse refuse)
+LocalSocket::LocalSocket(base::Fd fd, Handler& handler, Refuse refuse)
     : fd_(std::move(fd)), handler_(handler), refuse_(std::move(refuse)), ahead_(kAheadBytes) {
-    enlist_for_children(fd_.get());
+    base::enlist_for_children(fd_.get());
 }
 
 LocalSocket::~LocalSocket() {
     end();
-    strike_off_for_children(fd_.get());
+    base::strike_off_for_children(fd_.get());
     if (refuse_ == nullptr) {
         return;
     }
-    for (Fd& one : descriptors_) {
+    for (base::Fd& one : descriptors_) {
         refuse_(std::move(one));
     }
     if (current_) {
-        for (Fd& one : current_->descriptors) {
+        for (base::Fd& one : current_->descriptors) {
             refuse_(std::move(one));
         }
     }
@@ -155,7 +155,7 @@ LocalSocket::Moved LocalSocket::write(Out& out) {
         }
     }
     ssize_t sent;
-    step();
+    base::step();
     do {
         sent = sendmsg(fd_.get(), &header, MSG_NOSIGNAL | MSG_DONTWAIT);
     } while (sent < 0 && errno == EINTR);
@@ -165,7 +165,7 @@ LocalSocket::Moved LocalSocket::write(Out& out) {
         }
         return Moved::none;
     }
-    step();
+    base::step();
     out.message.descriptors.clear();
     out.done += static_cast<std::uint64_t>(sent);
     return out.done == out.size ? Moved::all : Moved::some;
@@ -189,7 +189,7 @@ void LocalSocket::take_descriptors(const void* message) {
         for (std::size_t i = 0; i < count; ++i) {
             int number;
             std::memcpy(&number, CMSG_DATA(one) + i * sizeof(int), sizeof(int));
-            Fd fd(number);
+            base::Fd fd(number);
             const bool is_strange = refuse_ != nullptr && !is_memory(number);
             strange = strange || is_strange;
             too_many = too_many || descriptors_.size() >= most;
@@ -201,10 +201,10 @@ void LocalSocket::take_descriptors(const void* message) {
         }
     }
     if (strange) {
-        throw Error(ErrorKind::protocol, "a descriptor that is not one of memory");
+        throw base::Error(base::ErrorKind::protocol, "a descriptor that is not one of memory");
     }
     if (header->msg_flags & MSG_CTRUNC || too_many) {
-        throw Error(ErrorKind::protocol, "more descriptors at once than are taken");
+        throw base::Error(base::ErrorKind::protocol, "more descriptors at once than are taken");
     }
 }
 
@@ -225,7 +225,7 @@ ssize_t LocalSocket::receive(std::span<const ucp_dt_iov_t> pieces) {
         got = recvmsg(fd_.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     } while (got < 0 && errno == EINTR);
     if (got > 0) {
-        step();
+        base::step();
         take_descriptors(&header);
         return got;
     }
@@ -261,7 +261,7 @@ bool LocalSocket::begin_message() {
     std::memcpy(&frame, ahead_.data() + begin_, sizeof(frame));
     if (frame.header_bytes > kMaxHeaderBytes || frame.body_bytes > kMaxBodyBytes ||
         frame.descriptors > kMaxDescriptors) {
-        throw Error(ErrorKind::protocol, "what is no message of the local plane");
+        throw base::Error(base::ErrorKind::protocol, "what is no message of the local plane");
     }
     if (!fill(sizeof(Frame) + frame.header_bytes)) {
         return false;
@@ -270,7 +270,7 @@ bool LocalSocket::begin_message() {
     InMessage message{frame.kind, std::string(text, frame.header_bytes), {}, frame.body_bytes, {}};
     begin_ += sizeof(Frame) + frame.header_bytes;
     if (descriptors_.size() < frame.descriptors) {
-        throw Error(ErrorKind::protocol, "a message without its descriptors");
+        throw base::Error(base::ErrorKind::protocol, "a message without its descriptors");
     }
     for (std::uint32_t i = 0; i < frame.descriptors; ++i) {
         message.descriptors.push_back(std::move(descriptors_.front()));
@@ -333,7 +333,7 @@ bool LocalSocket::read() {
         turn += sizeof(Frame) + message.header.size() + message.body_bytes;
         handler_.take(std::move(message));
         if (refuse_ != nullptr && begin_ == end_ && !descriptors_.empty()) {
-            throw Error(ErrorKind::protocol, "a descriptor that is no message's");
+            throw base::Error(base::ErrorKind::protocol, "a descriptor that is no message's");
         }
     }
     return true;

@@ -23,7 +23,7 @@ struct OutMessage {
     std::string header = {};
     std::vector<ucp_dt_iov_t> pieces = {};  // the body; or
     std::string body = {};                  // this, where there are none
-    std::vector<Fd> descriptors = {};
+    std::vector<base::Fd> descriptors = {};
     // Called once all of it is with the kernel. Not where the socket has failed before that.
     std::function<void()> sent = {};
 };
@@ -35,7 +35,7 @@ std::string raw(const Header& header) {
 }
 
 // Returns a copy of a descriptor, for a message to pass.
-Fd copy_of(int descriptor);
+base::Fd copy_of(int descriptor);
 
 // A message that has come.
 struct InMessage {
@@ -43,7 +43,7 @@ struct InMessage {
     std::string header;
     std::string body;  // empty where place() has taken it
     std::uint64_t body_bytes;
-    std::vector<Fd> descriptors;
+    std::vector<base::Fd> descriptors;
 };
 
 // On one thread.
@@ -68,11 +68,11 @@ class LocalSocket {
     };
 
     // Takes a descriptor that is not used, and whose close may wait.
-    using Refuse = std::function<void(Fd)>;
+    using Refuse = std::function<void(base::Fd)>;
 
     // Takes the descriptor over. With `refuse`, the other side may pass a descriptor of memory with
     // a message, and no other: all else goes there. So does the socket, if it has unread bytes.
-    LocalSocket(Fd fd, Handler& handler, Refuse refuse = nullptr);
+    LocalSocket(base::Fd fd, Handler& handler, Refuse refuse = nullptr);
     LocalSocket(const LocalSocket&) = delete;
     LocalSocket& operator=(const LocalSocket&) = delete;
     ~LocalSocket();
@@ -117,7 +117,7 @@ class LocalSocket {
     ssize_t receive(std::span<const ucp_dt_iov_t> pieces);
     void take_descriptors(const void* message);
 
-    Fd fd_;
+    base::Fd fd_;
     Handler& handler_;
     const Refuse refuse_;
     bool ended_ = false;
@@ -129,7 +129,7 @@ class LocalSocket {
     std::vector<std::byte> ahead_;
     std::size_t begin_ = 0;
     std::size_t end_ = 0;
-    std::deque<Fd> descriptors_;
+    std::deque<base::Fd> descriptors_;
     std::optional<InMessage> current_;
     std::uint64_t body_left_ = 0;
     std::vector<ucp_dt_iov_t> target_;

@@ -36,7 +36,7 @@ bool has_our_rights(int socket) {
         !read_option(socket, kPeerPidfd, descriptor)) {
         return false;
     }
-    const Fd process(descriptor);
+    const base::Fd process(descriptor);
     const std::string folder = "/proc/" + std::to_string(peer.pid);
     const bool as_we = same(folder + "/ns/mnt", "/proc/self/ns/mnt") && same(folder + "/root", "/");
     // It lives, so its number was not another process's meanwhile.

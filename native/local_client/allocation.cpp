@@ -12,12 +12,12 @@
 #include "shared/index.hpp"
 #include "shared/sealed.hpp"
 
-namespace ucxstore {
+namespace ucxstore::local_client {
 namespace {
 
 constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, which is newer than some headers
 
-Fd duplicate(const Fd& file) { return Fd(fcntl(file.get(), F_DUPFD_CLOEXEC, 0)); }
+base::Fd duplicate(const base::Fd& file) { return base::Fd(fcntl(file.get(), F_DUPFD_CLOEXEC, 0)); }
 
 }  // namespace
 
@@ -28,20 +28,20 @@ Allocation::Allocation(std::string_view key, std::uint64_t size)
       file_(memfd_create("ucxstore-value", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
     const std::string what = "memory for a value of " + std::to_string(size) + " bytes";
     if (!file_) {
-        throw_errno(what, ErrorKind::resource);
+        base::throw_errno(what, base::ErrorKind::resource);
     }
     if (size > shared::kMaxValueBytes || ftruncate(file_.get(), static_cast<off_t>(bytes_)) != 0) {
-        throw_errno(what, ErrorKind::memory);
+        base::throw_errno(what, base::ErrorKind::memory);
     }
     void* const memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0);
     if (memory == MAP_FAILED) {
-        throw_errno(what, ErrorKind::memory);
+        base::throw_errno(what, base::ErrorKind::memory);
     }
     data_ = static_cast<std::byte*>(memory);
     if (madvise(data_, bytes_, kPopulateWrite) != 0 &&
         fallocate(file_.get(), 0, 0, static_cast<off_t>(bytes_)) != 0) {
         munmap(data_, bytes_);
-        throw_errno(what, ErrorKind::memory);
+        base::throw_errno(what, base::ErrorKind::memory);
     }
     std::memcpy(data_ + shared::key_offset(size), key.data(), key.size());
 }
@@ -51,7 +51,7 @@ Allocation::~Allocation() { munmap(data_, bytes_); }
 std::shared_ptr<Allocation> Allocation::make(std::string_view key, std::uint64_t size) {
     try {
         return std::make_shared<Allocation>(key, size);
-    } catch (const Error&) {
+    } catch (const base::Error&) {
         return nullptr;
     }
 }
@@ -74,27 +74,28 @@ bool Allocation::part() {
     return parted_;
 }
 
-Fd Allocation::seal() {
-    const Lock lock(mutex_);
+base::Fd Allocation::seal() {
+    const base::Lock lock(mutex_);
     if (file_) {
-        Fd readable(
+        base::Fd readable(
             open(("/proc/self/fd/" + std::to_string(file_.get())).c_str(), O_RDONLY | O_CLOEXEC));
-        step();
+        base::step();
         if (readable && part() && shared::seal(file_)) {
             readable_ = std::move(readable);
         }
-        step();
+        base::step();
         if (parted_) {
             file_.reset();
         }
     }
-    return readable_ ? duplicate(readable_) : Fd();
+    return readable_ ? duplicate(readable_) : base::Fd();
 }
 
-void Allocation::send_by(const Link& link, Operation& set) {
-    require(set.items.size() == 1 && set.items[0].key == key_,
-            "an allocation is for one value, under the key that it was made for");
-    require(set.items[0].memory->size() == size_, "a value that is not of its allocation's size");
+void Allocation::send_by(const client::Link& link, client::Operation& set) {
+    base::require(set.items.size() == 1 && set.items[0].key == key_,
+                  "an allocation is for one value, under the key that it was made for");
+    base::require(set.items[0].memory->size() == size_,
+                  "a value that is not of its allocation's size");
     if (link.takes_files(size_)) {
         set.file = seal();
     }
@@ -105,11 +106,11 @@ void Allocation::let_go() {
     if (!mutex_.try_lock()) {
         return;
     }
-    const Lock lock(mutex_, std::adopt_lock);
+    const base::Lock lock(mutex_, std::adopt_lock);
     if (file_ && part()) {
         file_.reset();
     }
     readable_.reset();
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::local_client

@@ -13,12 +13,12 @@
 #include "client/link.hpp"
 #include "memory/region.hpp"
 
-namespace ucxstore {
+namespace ucxstore::local_client {
 
 // The memory stays where it is, and keeps its bytes, for as long as this lives: arrays refer to it.
 // But from some moment on what is written there is this process's own, and not in the file. Any
 // thread.
-class Allocation : public Region {
+class Allocation : public memory::Region {
   public:
     // All zeros; each page is there, so that no later write fails for want of memory. Throws
     // Error(memory), Error(resource).
@@ -36,10 +36,10 @@ class Allocation : public Region {
     // Ends the writing to the file, and returns a descriptor of it for a server; the same file each
     // time. None where somebody else may still write to it, such as a forked child that has it
     // mapped: then the value is what is in the memory.
-    Fd seal();
+    base::Fd seal();
     // Has the only value of a set, which is in this memory, go as the file where the link takes
     // files. Throws Error(argument) where it is another value.
-    void send_by(const Link& link, Operation& set);
+    void send_by(const client::Link& link, client::Operation& set);
     // The file is not needed any more: to be called when the value is in its store, or dropped, and
     // in a forked child, which is not to write where its parent does. Does not wait.
     void let_go();
@@ -51,10 +51,10 @@ class Allocation : public Region {
     const std::uint64_t size_;
     const std::uint64_t bytes_;  // of the file
     std::byte* data_ = nullptr;
-    Mutex mutex_;
-    Fd file_ GUARDED_BY(mutex_);      // until it is sealed, or not needed
-    Fd readable_ GUARDED_BY(mutex_);  // since it is sealed
+    base::Mutex mutex_;
+    base::Fd file_ GUARDED_BY(mutex_);      // until it is sealed, or not needed
+    base::Fd readable_ GUARDED_BY(mutex_);  // since it is sealed
     bool parted_ GUARDED_BY(mutex_) = false;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::local_client

@@ -6,7 +6,7 @@
 #include <array>
 #include <cerrno>
 
-namespace ucxstore {
+namespace ucxstore::local_client {
 namespace {
 
 // Of a buffer for what goes to many places: a small part of a core's own cache.
@@ -31,8 +31,8 @@ std::uint64_t offset_of(const ucp_dt_iov_t& run) {
 
 }  // namespace
 
-FileReader::FileReader(const Fd& file, const wire::Selected& wanted, const Item& item, Write how,
-                       Wait wait)
+FileReader::FileReader(const base::Fd& file, const protocol::Selected& wanted,
+                       const client::Item& item, memory::Write how, Wait wait)
     : file_(file.get()),
       wanted_(wanted),
       item_(item),
@@ -41,8 +41,8 @@ FileReader::FileReader(const Fd& file, const wire::Selected& wanted, const Item&
       straight_(!item.memory ||
                 item.memory->shortest_run() >= std::min(kStraightBytes, item.memory->size())) {}
 
-bool FileReader::suits(const wire::Selected& wanted) {
-    const Layout& layout = wanted.layout;
+bool FileReader::suits(const protocol::Selected& wanted) {
+    const protocol::Layout& layout = wanted.layout;
     if (wanted.several || layout.run_count() <= kFewRuns) {
         return true;
     }
@@ -72,7 +72,7 @@ FileReader::Outcome FileReader::read(std::uint64_t begin, std::uint64_t length) 
 
 bool FileReader::read_spans(std::uint64_t begin, std::uint64_t length) {
     std::uint64_t at = 0;
-    for (const wire::Span& span : wanted_.spans) {
+    for (const protocol::Span& span : wanted_.spans) {
         const std::uint64_t first = std::max(at, begin);
         const std::uint64_t end = std::min(at + span.length, begin + length);
         if (first < end && !read_run(span.begin + (first - at), first, end - first)) {
@@ -84,7 +84,7 @@ bool FileReader::read_spans(std::uint64_t begin, std::uint64_t length) {
 }
 
 bool FileReader::read_runs(std::uint64_t begin, std::uint64_t length) {
-    const Layout& layout = wanted_.layout;
+    const protocol::Layout& layout = wanted_.layout;
     const std::uint64_t step =
         layout.run() * std::clamp<std::uint64_t>(kBufferBytes / layout.run(), 1, kMostListed);
     std::vector<ucp_dt_iov_t> runs;
@@ -109,7 +109,7 @@ bool FileReader::read_listed(std::uint64_t at, std::uint64_t length,
         return read_run(offset_of(runs[0]), at, length);
     }
     list_target(at, length);
-    Copier copier(target_);
+    memory::Copier copier(target_);
     std::byte* const buffer = this->buffer();
     std::uint64_t begin = 0;  // what the buffer has of the file
     std::uint64_t end = 0;
@@ -133,7 +133,7 @@ bool FileReader::read_listed(std::uint64_t at, std::uint64_t length,
             }
         }
         copier.scatter(done, buffer + (offset - begin), runs[i].length,
-                       runs[i].length < kLeastPastCaches ? Write::cached : how_);
+                       runs[i].length < kLeastPastCaches ? memory::Write::cached : how_);
         done += runs[i].length;
     }
     return true;
@@ -153,7 +153,7 @@ bool FileReader::read_run(std::uint64_t offset, std::uint64_t at, std::uint64_t 
             return false;
         }
         list_target(at, part);
-        Copier(target_).scatter(0, buffer, part, how_);
+        memory::Copier(target_).scatter(0, buffer, part, how_);
         offset += part;
         at += part;
         length -= part;
@@ -213,4 +213,4 @@ void FileReader::list_target(std::uint64_t at, std::uint64_t length) {
     }
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::local_client

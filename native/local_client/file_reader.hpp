@@ -13,14 +13,14 @@
 #include "memory/copier.hpp"
 #include "protocol/selecting.hpp"
 
-namespace ucxstore {
+namespace ucxstore::local_client {
 
 // By read(), and not through a mapping: whoever cuts a file that is mapped ends its readers by
 // SIGBUS. What `wanted` and `item` refer to must outlive it. On one thread; others may read other
 // bytes with readers of their own.
 class FileReader {
   public:
-    using Wait = DirectoryRoot::Wait;
+    using Wait = files::DirectoryRoot::Wait;
     enum class Outcome {
         read,
         later,   // it would have had to wait for the disk, and was not to
@@ -28,15 +28,15 @@ class FileReader {
     };
 
     // Into the item's memory, or that of our own which it has.
-    FileReader(const Fd& file, const wire::Selected& wanted, const Item& item, Write how,
-               Wait wait);
+    FileReader(const base::Fd& file, const protocol::Selected& wanted, const client::Item& item,
+               memory::Write how, Wait wait);
 
     // Reads bytes [begin, begin + length) of what is wanted. Throws std::bad_alloc.
     Outcome read(std::uint64_t begin, std::uint64_t length);
 
     // Whether the file has what is wanted in large runs, or in the order in which it is wanted.
     // Else to read it takes a call for each of many short runs.
-    static bool suits(const wire::Selected& wanted);
+    static bool suits(const protocol::Selected& wanted);
 
   private:
     // These return false where outcome_ is another than `read`.
@@ -49,9 +49,9 @@ class FileReader {
     std::byte* buffer();
 
     const int file_;
-    const wire::Selected& wanted_;
-    const Item& item_;
-    const Write how_;
+    const protocol::Selected& wanted_;
+    const client::Item& item_;
+    const memory::Write how_;
     const Wait wait_;
     const bool straight_;  // into the target, and not by way of a small buffer
     Outcome outcome_ = Outcome::read;
@@ -59,4 +59,4 @@ class FileReader {
     std::unique_ptr<std::byte[]> buffer_;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::local_client

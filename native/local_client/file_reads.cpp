@@ -4,7 +4,7 @@
 
 #include "local_client/file_reader.hpp"
 
-namespace ucxstore {
+namespace ucxstore::local_client {
 namespace {
 
 using What = VisibleFiles::Finding::What;
@@ -16,7 +16,8 @@ constexpr std::uint64_t kSegmentBytes = 2 << 20;
 }  // namespace
 
 FileReads::FileReads(std::shared_ptr<const VisibleFiles> files,
-                     std::shared_ptr<Operation> operation, const std::vector<std::uint32_t>& items)
+                     std::shared_ptr<client::Operation> operation,
+                     const std::vector<std::uint32_t>& items)
     : files_(std::move(files)), operation_(std::move(operation)), parts_(items.size()) {
     for (std::size_t i = 0; i < items.size(); ++i) {
         parts_[i].item = items[i];
@@ -24,7 +25,8 @@ FileReads::FileReads(std::shared_ptr<const VisibleFiles> files,
     }
 }
 
-void FileReads::start(const std::shared_ptr<WorkerPool>& pool, std::function<void()> on_end) {
+void FileReads::start(const std::shared_ptr<threads::WorkerPool>& pool,
+                      std::function<void()> on_end) {
     pool_ = pool;
     on_end_ = std::move(on_end);
     left_ = 1 + parts_.size();  // with this call
@@ -60,14 +62,14 @@ void FileReads::find(Part& part) {
         return;
     }
     try {
-        Item& item = operation_->items[part.item];
+        client::Item& item = operation_->items[part.item];
         part.finding =
             files_->find(operation_->gets[part.item], item, VisibleFiles::Wait::for_disk);
         if (part.finding.what != What::value) {
             return;
         }
         if (!item.memory) {
-            item.owned = allocate_region(part.finding.wanted.size);
+            item.owned = memory::allocate_region(part.finding.wanted.size);
         }
         const std::uint64_t segments = std::max<std::uint64_t>(
             (part.finding.wanted.size + kSegmentBytes - 1) / kSegmentBytes, 1);
@@ -86,7 +88,7 @@ void FileReads::find(Part& part) {
             }
         }
         read(part, 0);
-    } catch (const Error& error) {
+    } catch (const base::Error& error) {
         part.error = error;
     } catch (const std::bad_alloc&) {
         part.failed = true;
@@ -95,11 +97,11 @@ void FileReads::find(Part& part) {
 
 void FileReads::read(Part& part, std::uint64_t begin) {
     if (!stopped_ && !part.failed) {
-        const wire::Selected& wanted = part.finding.wanted;
-        const bool large = operation_->large || wanted.size >= Operation::kLargeBytes;
+        const protocol::Selected& wanted = part.finding.wanted;
+        const bool large = operation_->large || wanted.size >= client::Operation::kLargeBytes;
         try {
             FileReader reader(part.finding.file, wanted, operation_->items[part.item],
-                              large ? Write::past_caches : Write::cached,
+                              large ? memory::Write::past_caches : memory::Write::cached,
                               FileReader::Wait::for_disk);
             const std::uint64_t length = std::min(kSegmentBytes, wanted.size - begin);
             if (reader.read(begin, length) != FileReader::Outcome::read) {
@@ -135,4 +137,4 @@ FileReads::Noted FileReads::note(const std::string& peer) {
     return noted;
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::local_client

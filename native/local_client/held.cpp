@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace ucxstore {
+namespace ucxstore::local_client {
 namespace {
 
 // The others are for reads, which need one each for a moment.
@@ -46,7 +46,7 @@ bool HeldValues::has_changed() {
 std::optional<HeldValues::Hold> HeldValues::add(shared::Place place, std::uint64_t bytes) {
     std::function<void()> tell;
     {
-        const Lock lock(mutex_);
+        const base::Lock lock(mutex_);
         const auto found = blocks_.find(place);
         if (holds_ >= kMostHolds || (found == blocks_.end() && !may_add(bytes))) {
             return std::nullopt;
@@ -71,7 +71,7 @@ std::optional<HeldValues::Hold> HeldValues::add(shared::Place place, std::uint64
 void HeldValues::remove(shared::Place place) {
     std::function<void()> tell;
     {
-        const Lock lock(mutex_);
+        const base::Lock lock(mutex_);
         const auto found = blocks_.find(place);
         --holds_;
         if (--found->second.holds == 0) {
@@ -87,4 +87,4 @@ void HeldValues::remove(shared::Place place) {
     }
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::local_client

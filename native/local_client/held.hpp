@@ -14,10 +14,11 @@
 #include "shared/pins.hpp"
 #include "shared/reader_limit.hpp"
 
-namespace ucxstore {
+namespace ucxstore::local_client {
 
 // Any thread. A forked child has what its parent has, and counts on from there.
-class HeldValues final : public std::enable_shared_from_this<HeldValues>, private AroundForks {
+class HeldValues final : public std::enable_shared_from_this<HeldValues>,
+                         private base::AroundForks {
   public:
     // `tell` is called when the server should look again at what is held: so much has changed. It
     // is not called in a forked child, which has no session of its own for it.
@@ -68,11 +69,11 @@ class HeldValues final : public std::enable_shared_from_this<HeldValues>, privat
     const std::shared_ptr<shared::Pins> pins_;
     const std::shared_ptr<const shared::ReaderLimitView> reader_limit_;
     std::function<void()> tell_;
-    Mutex mutex_;
+    base::Mutex mutex_;
     std::unordered_map<shared::Place, Block> blocks_ GUARDED_BY(mutex_);
     std::uint64_t holds_ GUARDED_BY(mutex_) = 0;
     std::uint64_t bytes_ GUARDED_BY(mutex_) = 0;  // of the blocks
     std::uint64_t told_ GUARDED_BY(mutex_) = 0;   // of them, when the server was told
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::local_client

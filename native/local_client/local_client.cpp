@@ -5,7 +5,7 @@
 
 #include "base/status.hpp"
 
-namespace ucxstore {
+namespace ucxstore::local_client {
 namespace {
 
 constexpr const char* kClosed = "the client is closed";
@@ -15,20 +15,21 @@ constexpr auto kSettles = std::chrono::seconds(1);
 
 }  // namespace
 
-LocalClient::LocalClient() : thread_(std::make_shared<EventThread>(driver_, "ucxstore-local")) {
-    watch_recycler(*thread_);
+LocalClient::LocalClient()
+    : thread_(std::make_shared<threads::EventThread>(driver_, "ucxstore-local")) {
+    threads::watch_recycler(*thread_);
 }
 
-std::shared_ptr<LocalLink> LocalClient::attach(Fd socket, const wire::Token& token,
+std::shared_ptr<LocalLink> LocalClient::attach(base::Fd socket, const protocol::Token& token,
                                                const std::string& peer) {
     return thread_->call(
         [&] {
             if (ended_) {
-                throw Error(ErrorKind::connect, kClosed);
+                throw base::Error(base::ErrorKind::connect, kClosed);
             }
             auto link = std::make_shared<LocalLink>(
                 thread_, pool_, std::move(socket), token, peer,
-                [this](TimePoint due) { deadline_ = std::min(deadline_, due); });
+                [this](base::TimePoint due) { deadline_ = std::min(deadline_, due); });
             links_.push_back(link);
             try {
                 link->begin();
@@ -41,17 +42,17 @@ std::shared_ptr<LocalLink> LocalClient::attach(Fd socket, const wire::Token& tok
         kClosed);
 }
 
-void LocalClient::tick(TimePoint now) {
+void LocalClient::tick(base::TimePoint now) {
     if (now < deadline_) {
         return;
     }
-    deadline_ = TimePoint::max();
+    deadline_ = base::TimePoint::max();
     for (const auto& link : links_) {
         try {
             deadline_ = std::min(deadline_, link->tick(now));
         } catch (const std::exception& error) {  // for want of memory
-            link->end(ErrorKind::memory, error.what(), true);
-            deadline_ = TimePoint::min();
+            link->end(base::ErrorKind::memory, error.what(), true);
+            deadline_ = base::TimePoint::min();
         }
     }
     std::erase_if(links_, [](const auto& link) { return link->failed() && link->released(); });
@@ -59,16 +60,16 @@ void LocalClient::tick(TimePoint now) {
 
 void LocalClient::end_all(const char* why) noexcept {
     for (const auto& link : links_) {
-        link->end(ErrorKind::memory, why, true);
+        link->end(base::ErrorKind::memory, why, true);
     }
-    deadline_ = TimePoint::min();
+    deadline_ = base::TimePoint::min();
 }
 
 void LocalClient::close() {
     thread_->post_and_wait([&] {
         ended_ = true;
         for (const auto& link : links_) {
-            link->end(ErrorKind::server_lost, kClosed, false);
+            link->end(base::ErrorKind::server_lost, kClosed, false);
         }
     });
     pool_->settle(kSettles);
@@ -81,4 +82,4 @@ void LocalClient::close() {
     thread_->stop();
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::local_client

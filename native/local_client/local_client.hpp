@@ -8,7 +8,7 @@
 #include "local_client/local_link.hpp"
 #include "threads/event_thread.hpp"
 
-namespace ucxstore {
+namespace ucxstore::local_client {
 
 class LocalClient {
   public:
@@ -19,34 +19,35 @@ class LocalClient {
     ~LocalClient() { close(); }
 
     // Takes a connected socket over. Throws Error(connect).
-    std::shared_ptr<LocalLink> attach(Fd socket, const wire::Token& token, const std::string& peer);
+    std::shared_ptr<LocalLink> attach(base::Fd socket, const protocol::Token& token,
+                                      const std::string& peer);
     // Ends all links, and the thread.
     void close();
 
   private:
     // A class of its own, as the thread runs before a class derived from Driver is complete.
-    class Driver final : public TaskThread::Driver {
+    class Driver final : public threads::TaskThread::Driver {
       public:
         explicit Driver(LocalClient& owner) : owner_(owner) {}
-        void tick(TimePoint now) override { owner_.tick(now); }
-        TimePoint deadline() const override { return owner_.deadline_; }
+        void tick(base::TimePoint now) override { owner_.tick(now); }
+        base::TimePoint deadline() const override { return owner_.deadline_; }
         void failed(const char* why) noexcept override { owner_.end_all(why); }
 
       private:
         LocalClient& owner_;
     };
 
-    void tick(TimePoint now);
+    void tick(base::TimePoint now);
     void end_all(const char* why) noexcept;
 
     Driver driver_{*this};
     // On the thread:
     std::vector<std::shared_ptr<LocalLink>> links_;
-    TimePoint deadline_ = TimePoint::max();
+    base::TimePoint deadline_ = base::TimePoint::max();
     bool ended_ = false;
 
-    const std::shared_ptr<WorkerPool> pool_ = std::make_shared<WorkerPool>();
-    std::shared_ptr<EventThread> thread_;  // links hold both, too
+    const std::shared_ptr<threads::WorkerPool> pool_ = std::make_shared<threads::WorkerPool>();
+    std::shared_ptr<threads::EventThread> thread_;  // links hold both, too
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::local_client

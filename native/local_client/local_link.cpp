@@ -13,12 +13,7 @@
 #include "local_client/memory_group.hpp"
 #include "memory/copier.hpp"
 
-namespace ucxstore {
-
-using local::FrameKind;
-using local::InMessage;
-using local::OutMessage;
-using local::raw;
+namespace ucxstore::local_client {
 
 namespace {
 
@@ -33,9 +28,10 @@ constexpr const char* kTakenBack =
 
 }  // namespace
 
-LocalLink::LocalLink(std::shared_ptr<EventThread> thread, std::shared_ptr<WorkerPool> pool,
-                     Fd socket, const wire::Token& token, std::string peer,
-                     std::function<void(TimePoint)> due)
+LocalLink::LocalLink(std::shared_ptr<threads::EventThread> thread,
+                     std::shared_ptr<threads::WorkerPool> pool, base::Fd socket,
+                     const protocol::Token& token, std::string peer,
+                     std::function<void(base::TimePoint)> due)
     : thread_(std::move(thread)),
       pool_(std::move(pool)),
       due_(std::move(due)),
@@ -44,22 +40,22 @@ LocalLink::LocalLink(std::shared_ptr<EventThread> thread, std::shared_ptr<Worker
 
 // ---- any thread ----
 
-void LocalLink::submit(const std::shared_ptr<Operation>& operation) {
+void LocalLink::submit(const std::shared_ptr<client::Operation>& operation) {
     VisibleStorage::Unanswered unanswered;
-    if (operation->kind == Operation::Kind::get && !operation->items.empty()) {
-        operation->large = operation->memory_bytes() >= Operation::kLargeBytes;
+    if (operation->kind == client::Operation::Kind::get && !operation->items.empty()) {
+        operation->large = operation->memory_bytes() >= client::Operation::kLargeBytes;
         unanswered = visible_.answer(peer(), *operation);
         if (unanswered.empty()) {
-            report_slow(peer(), *operation);
+            client::report_slow(peer(), *operation);
             operation->complete();
             return;
         }
-        operation->requests = request_gets(*operation, unanswered.unknown);
+        operation->requests = client::request_gets(*operation, unanswered.unknown);
     }
     if (!thread_->post([self = shared_from_this(), operation, unanswered = std::move(unanswered)] {
             self->start(operation, unanswered);
         })) {
-        operation->fail(ErrorKind::server_lost, {peer(), ": the client is closed"});
+        operation->fail(base::ErrorKind::server_lost, {peer(), ": the client is closed"});
         operation->complete();
     }
 }
@@ -75,9 +71,10 @@ bool LocalLink::takes_files(std::uint64_t bytes) const {
     return can == 1;
 }
 
-void LocalLink::cancel(const std::shared_ptr<Operation>& operation) {
-    post_or_wait(*thread_,
-                 [self = shared_from_this(), operation] { self->conversation_.cancel(operation); });
+void LocalLink::cancel(const std::shared_ptr<client::Operation>& operation) {
+    threads::post_or_wait(*thread_, [self = shared_from_this(), operation] {
+        self->conversation_.cancel(operation);
+    });
 }
 
 std::function<void()> LocalLink::tell_held() {
@@ -85,7 +82,7 @@ std::function<void()> LocalLink::tell_held() {
         if (const auto self = weak.lock()) {
             self->thread_->post([self] {
                 if (!self->closed_) {
-                    self->send({.kind = FrameKind::held});
+                    self->send({.kind = local::FrameKind::held});
                 }
             });
         }
@@ -93,18 +90,18 @@ std::function<void()> LocalLink::tell_held() {
 }
 
 void LocalLink::close() {
-    post_or_wait(*thread_,
-                 [self = shared_from_this()] { self->shut("the connection was closed"); });
+    threads::post_or_wait(*thread_,
+                          [self = shared_from_this()] { self->shut("the connection was closed"); });
 }
 
 // ---- the thread: how it begins and ends ----
 
 void LocalLink::begin() {
     thread_->watch(socket_.fd(), [this] { move(); });
-    report(log::info, log::EventKind::connected, peer(), "local");
+    client::report(base::log::info, base::log::EventKind::connected, peer(), "local");
 }
 
-void LocalLink::end(ErrorKind kind, std::string_view message, bool lost) {
+void LocalLink::end(base::ErrorKind kind, std::string_view message, bool lost) {
     if (closed_.exchange(true)) {
         return;
     }
@@ -114,10 +111,10 @@ void LocalLink::end(ErrorKind kind, std::string_view message, bool lost) {
     uploaded_.clear();
     visible_.clear();
     conversation_.end(kind, message);
-    due_(TimePoint::min());
+    due_(base::TimePoint::min());
 }
 
-TimePoint LocalLink::tick(TimePoint now) {
+base::TimePoint LocalLink::tick(base::TimePoint now) {
     for (const auto& [id, reads] : reads_) {
         if (reads->moved()) {
             reads->operation()->moved(now);
@@ -127,13 +124,13 @@ TimePoint LocalLink::tick(TimePoint now) {
 }
 
 // Returns when the next ones may be stuck.
-TimePoint LocalLink::leak_stuck(TimePoint now, Clock::duration timeout) {
+base::TimePoint LocalLink::leak_stuck(base::TimePoint now, base::Clock::duration timeout) {
     const auto [stuck, next] = conversation_.unreleased(now, timeout);
     conversation_.leak(stuck, "a file is still being read");
     return next;
 }
 
-void LocalLink::abandon() { leak_stuck(Clock::now(), Clock::duration(0)); }
+void LocalLink::abandon() { leak_stuck(base::Clock::now(), base::Clock::duration(0)); }
 
 void LocalLink::move() {
     try {
@@ -145,8 +142,8 @@ void LocalLink::move() {
             }
         }
         if (socket_.ended()) {
-            end(ErrorKind::server_lost, visible_.lost_pins() ? kTakenBack : "the server is gone",
-                true);
+            end(base::ErrorKind::server_lost,
+                visible_.lost_pins() ? kTakenBack : "the server is gone", true);
         } else if (more) {
             thread_->post([self = shared_from_this()] {
                 if (!self->closed_) {
@@ -154,10 +151,10 @@ void LocalLink::move() {
                 }
             });
         }
-    } catch (const Error& error) {
-        end(error.kind(), Conversation::cause_of(error), true);
+    } catch (const base::Error& error) {
+        end(error.kind(), client::Conversation::cause_of(error), true);
     } catch (const std::exception& error) {
-        end(ErrorKind::server_lost, error.what(), true);
+        end(base::ErrorKind::server_lost, error.what(), true);
     }
 }
 
@@ -174,21 +171,22 @@ void LocalLink::start(const Pointer& operation, const VisibleStorage::Unanswered
     }
 }
 
-void LocalLink::send(OutMessage message) {
+void LocalLink::send(local::OutMessage message) {
     if (socket_.send(std::move(message)) && !std::exchange(waits_, true)) {
         thread_->watch_writable(socket_.fd(), true);
     }
 }
 
-void LocalLink::send_request(Outgoing outgoing) {
-    send({.kind = FrameKind::request,
-          .header = raw(outgoing.header),
+void LocalLink::send_request(client::Outgoing outgoing) {
+    send({.kind = local::FrameKind::request,
+          .header = local::raw(outgoing.header),
           .body = std::move(outgoing.body)});
 }
 
-void LocalLink::ask_for_bytes(const Operation& operation, std::span<const std::uint32_t> items) {
-    for (Outgoing& outgoing : request_gets(operation, items)) {
-        outgoing.header.flags = wire::kSendBytes;
+void LocalLink::ask_for_bytes(const client::Operation& operation,
+                              std::span<const std::uint32_t> items) {
+    for (client::Outgoing& outgoing : client::request_gets(operation, items)) {
+        outgoing.header.flags = protocol::kSendBytes;
         conversation_.request(operation, std::move(outgoing));
     }
 }
@@ -197,29 +195,32 @@ bool LocalLink::send_file(const Pointer& operation) {
     if (!operation->file) {
         return false;
     }
-    const Item& item = operation->items.front();
-    const wire::ValueHeader header = conversation_.value_header(*operation, 0, item.memory->size());
-    OutMessage message{.kind = FrameKind::file, .header = raw(header) + item.key};
+    const client::Item& item = operation->items.front();
+    const protocol::ValueHeader header =
+        conversation_.value_header(*operation, 0, item.memory->size());
+    local::OutMessage message{.kind = local::FrameKind::file,
+                              .header = local::raw(header) + item.key};
     message.descriptors.push_back(std::move(operation->file));
     operation->went_as_file = true;
-    step();
+    base::step();
     send(std::move(message));
-    step();
+    base::step();
     return true;
 }
 
 void LocalLink::pump() {
-    conversation_.send_values([this](const Pointer& operation, Item& item, std::uint32_t index) {
-        return !closed_ && send_segment(operation, item, index);
-    });
+    conversation_.send_values(
+        [this](const Pointer& operation, client::Item& item, std::uint32_t index) {
+            return !closed_ && send_segment(operation, item, index);
+        });
 }
 
 // False where there is no room for it yet.
-bool LocalLink::send_segment(const Pointer& operation, Item& item, std::uint32_t index) {
-    const Memory& memory = *item.memory;
+bool LocalLink::send_segment(const Pointer& operation, client::Item& item, std::uint32_t index) {
+    const client::Memory& memory = *item.memory;
     local::LocalValueHeader header{
         conversation_.value_header(*operation, index, local::kUploadSegmentBytes), local::kInBody};
-    OutMessage message{.kind = FrameKind::value};
+    local::OutMessage message{.kind = local::FrameKind::value};
     std::byte* target = nullptr;
     if (header.value.total <= local::kInlineBytes) {
         message.body.resize(header.value.length);
@@ -227,10 +228,10 @@ bool LocalLink::send_segment(const Pointer& operation, Item& item, std::uint32_t
     } else {
         if (upload_ == nullptr) {
             auto upload = std::make_unique<Upload>();
-            OutMessage shared{.kind = FrameKind::upload};
+            local::OutMessage shared{.kind = local::FrameKind::upload};
             shared.descriptors.emplace_back(fcntl(upload->descriptor(), F_DUPFD_CLOEXEC, 0));
             if (!shared.descriptors.back()) {
-                throw_errno("a descriptor for the server", ErrorKind::resource);
+                base::throw_errno("a descriptor for the server", base::ErrorKind::resource);
             }
             send(std::move(shared));
             upload_ = std::move(upload);
@@ -248,10 +249,10 @@ bool LocalLink::send_segment(const Pointer& operation, Item& item, std::uint32_t
         }
         std::vector<ucp_dt_iov_t> pieces;
         memory.pieces(header.value.offset, header.value.length, pieces);
-        step();
-        Copier(pieces).gather(0, target, header.value.length, Write::cached);
-        step();
-        message.header = raw(header) + item.key;
+        base::step();
+        memory::Copier(pieces).gather(0, target, header.value.length, memory::Write::cached);
+        base::step();
+        message.header = local::raw(header) + item.key;
         send(std::move(message));
     } catch (...) {  // it has not been sent, so nobody gives its room back
         if (header.place != local::kInBody) {
@@ -266,39 +267,41 @@ bool LocalLink::send_segment(const Pointer& operation, Item& item, std::uint32_t
 
 // ---- what comes ----
 
-std::optional<std::vector<ucp_dt_iov_t>> LocalLink::place(FrameKind kind, std::string_view bytes,
+std::optional<std::vector<ucp_dt_iov_t>> LocalLink::place(local::FrameKind kind,
+                                                          std::string_view bytes,
                                                           std::uint64_t body_bytes) {
-    if (kind != FrameKind::reply) {
+    if (kind != local::FrameKind::reply) {
         if (body_bytes > 0) {
-            throw Error(ErrorKind::protocol, "a body where none belongs");
+            throw base::Error(base::ErrorKind::protocol, "a body where none belongs");
         }
         return std::nullopt;
     }
-    const auto header = wire::read_header<wire::ReplyHeader>(bytes.data(), bytes.size());
+    const auto header = protocol::read_header<protocol::ReplyHeader>(bytes.data(), bytes.size());
     if (!header || header->token != conversation_.token()) {
-        throw Error(ErrorKind::protocol, "a reply without its header");
+        throw base::Error(base::ErrorKind::protocol, "a reply without its header");
     }
     const auto operation = conversation_.find(header->request);
-    if (operation == nullptr || header->status != wire::Status::ok || operation->sends_values()) {
+    if (operation == nullptr || header->status != protocol::Status::ok ||
+        operation->sends_values()) {
         return std::nullopt;
     }
     conversation_.moved(*operation);
-    note_reply(peer(), *operation, *header, {});
-    note_segment(*operation, *header, body_bytes);
-    auto pieces = pieces_of(operation->items[header->item], *header);
+    client::note_reply(peer(), *operation, *header, {});
+    client::note_segment(*operation, *header, body_bytes);
+    auto pieces = client::pieces_of(operation->items[header->item], *header);
     filling_ = {operation, *header};
     return pieces;
 }
 
-void LocalLink::take(InMessage message) {
+void LocalLink::take(local::InMessage message) {
     switch (message.kind) {
-        case FrameKind::reply:
+        case local::FrameKind::reply:
             return on_reply(message);
-        case FrameKind::room: {
-            const auto room =
-                wire::read_header<local::RoomHeader>(message.header.data(), message.header.size());
+        case local::FrameKind::room: {
+            const auto room = protocol::read_header<local::RoomHeader>(message.header.data(),
+                                                                       message.header.size());
             if (!room || upload_ == nullptr) {
-                throw Error(ErrorKind::protocol, "room that was not taken");
+                throw base::Error(base::ErrorKind::protocol, "room that was not taken");
             }
             upload_->give(room->place, room->length);
             if (const auto node = uploaded_.extract(room->place); !node.empty()) {
@@ -306,11 +309,11 @@ void LocalLink::take(InMessage message) {
             }
             return pump();
         }
-        case FrameKind::files: {
-            const auto files =
-                wire::read_header<local::FilesHeader>(message.header.data(), message.header.size());
+        case local::FrameKind::files: {
+            const auto files = protocol::read_header<local::FilesHeader>(message.header.data(),
+                                                                         message.header.size());
             if (!files) {
-                throw Error(ErrorKind::protocol, "no word of which files are taken");
+                throw base::Error(base::ErrorKind::protocol, "no word of which files are taken");
             }
             least_in_file_ = files->least_bytes;
             return;
@@ -320,35 +323,35 @@ void LocalLink::take(InMessage message) {
     }
 }
 
-void LocalLink::on_reply(const InMessage& message) {
+void LocalLink::on_reply(const local::InMessage& message) {
     if (filling_) {
         const auto [operation, header] = *std::exchange(filling_, std::nullopt);
         conversation_.segment_arrived(operation, operation->items[header.item], header.length);
         return;
     }
     const auto header =
-        wire::read_header<wire::ReplyHeader>(message.header.data(), message.header.size());
+        protocol::read_header<protocol::ReplyHeader>(message.header.data(), message.header.size());
     const auto operation = conversation_.on_reply(*header);
     if (operation == nullptr) {
         if (leaving()) {
-            due_(TimePoint::min());
+            due_(base::TimePoint::min());
         }
         return;
     }
-    if (header->status == wire::Status::shown) {
+    if (header->status == protocol::Status::shown) {
         on_shown(operation, header->item);
-    } else if (header->status == wire::Status::unmoved) {
+    } else if (header->status == protocol::Status::unmoved) {
         on_unmoved(operation, header->item);
     } else {
-        note_reply(peer(), *operation, *header, message.body);
+        client::note_reply(peer(), *operation, *header, message.body);
         conversation_.item_done(operation, operation->items[header->item]);
     }
 }
 
 void LocalLink::on_shown(const Pointer& operation, std::uint32_t number) {
-    if (operation->kind != Operation::Kind::get || number >= operation->items.size() ||
+    if (operation->kind != client::Operation::Kind::get || number >= operation->items.size() ||
         operation->items[number].done) {
-        throw Error(ErrorKind::protocol, "'shown' for what was not wanted");
+        throw base::Error(base::ErrorKind::protocol, "'shown' for what was not wanted");
     }
     if (visible_.answer_shown(peer(), *operation, number)) {
         conversation_.item_done(operation, operation->items[number]);
@@ -359,7 +362,7 @@ void LocalLink::on_shown(const Pointer& operation, std::uint32_t number) {
 
 void LocalLink::on_unmoved(const Pointer& operation, std::uint32_t number) {
     if (!std::exchange(operation->went_as_file, false) || number != 0) {
-        throw Error(ErrorKind::protocol, "'unmoved' for what came in no file");
+        throw base::Error(base::ErrorKind::protocol, "'unmoved' for what came in no file");
     }
     conversation_.queue_values(operation);
 }
@@ -389,10 +392,10 @@ void LocalLink::on_read(const std::shared_ptr<FileReads>& reads) {
     --operation->active;
     if (!operation->registered) {
         conversation_.released(operation);
-        due_(TimePoint::min());
+        due_(base::TimePoint::min());
         return;
     }
-    operation->moved(Clock::now());
+    operation->moved(base::Clock::now());
     try {
         const auto noted = reads->note(peer());
         ask_for_bytes(*operation, noted.unknown);
@@ -405,18 +408,18 @@ void LocalLink::on_read(const std::shared_ptr<FileReads>& reads) {
     }
 }
 
-void LocalLink::stop(const Operation& operation) {
+void LocalLink::stop(const client::Operation& operation) {
     if (filling_ && filling_->operation.get() == &operation) {
         filling_.reset();
         socket_.redirect();
     }
     if (const auto found = reads_.find(operation.id); found != reads_.end()) {
         found->second->stop();
-        due_(Clock::now() + kLocalReleaseTimeout);
+        due_(base::Clock::now() + kLocalReleaseTimeout);
     }
     if (leaving()) {
-        due_(TimePoint::min());
+        due_(base::TimePoint::min());
     }
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::local_client

@@ -20,31 +20,36 @@
 #include "shared/sealed.hpp"
 #include "threads/event_thread.hpp"
 
-namespace ucxstore {
+namespace ucxstore::local_client {
 
-class LocalLink : public Link,
+class LocalLink : public client::Link,
                   public std::enable_shared_from_this<LocalLink>,
-                  private Conversation::Carrier,
+                  private client::Conversation::Carrier,
                   private local::LocalSocket::Handler {
   public:
     // `due` is told of each deadline, on the thread: tick() is to be called by then. `pool` reads
     // files.
-    LocalLink(std::shared_ptr<EventThread> thread, std::shared_ptr<WorkerPool> pool, Fd socket,
-              const wire::Token& token, std::string peer, std::function<void(TimePoint)> due);
+    LocalLink(std::shared_ptr<threads::EventThread> thread,
+              std::shared_ptr<threads::WorkerPool> pool, base::Fd socket,
+              const protocol::Token& token, std::string peer,
+              std::function<void(base::TimePoint)> due);
 
     const std::string& peer() const override { return conversation_.peer(); }
     // Copies what can be seen before it returns.
-    void submit(const std::shared_ptr<Operation>& operation) override;
+    void submit(const std::shared_ptr<client::Operation>& operation) override;
     std::optional<std::uint64_t> see(std::string_view key, std::byte* out,
                                      std::uint64_t room) override {
         return visible_.copy(key, out, room);
     }
-    std::shared_ptr<Region> hold(std::string_view key) override { return visible_.hold(key); }
-    std::shared_ptr<Region> map_file(std::string_view key, DirectoryRoot::Wait wait) override {
+    std::shared_ptr<memory::Region> hold(std::string_view key) override {
+        return visible_.hold(key);
+    }
+    std::shared_ptr<memory::Region> map_file(std::string_view key,
+                                             files::DirectoryRoot::Wait wait) override {
         return visible_.map_file(key, wait);
     }
     bool takes_files(std::uint64_t bytes) const override;
-    void cancel(const std::shared_ptr<Operation>& operation) override;
+    void cancel(const std::shared_ptr<client::Operation>& operation) override;
     void close() override;
     bool failed() const override { return closed_; }
     bool leaving() const override { return conversation_.leaving(); }
@@ -55,21 +60,21 @@ class LocalLink : public Link,
     // Begins to read.
     void begin();
     // Looks at deadlines; returns when the next look is due.
-    TimePoint tick(TimePoint now);
+    base::TimePoint tick(base::TimePoint now);
     // Fails what is under way; `lost` where this side did not want it.
-    void end(ErrorKind kind, std::string_view message, bool lost);
+    void end(base::ErrorKind kind, std::string_view message, bool lost);
     // Whether no operation waits any more for its memory to be given back.
     bool released() const { return conversation_.empty(); }
     // Completes those that do, as leaked.
     void abandon();
 
   private:
-    using Pointer = std::shared_ptr<Operation>;
+    using Pointer = std::shared_ptr<client::Operation>;
 
     // The item that the body goes to which is being read.
     struct Filling {
         Pointer operation;
-        wire::ReplyHeader header;
+        protocol::ReplyHeader header;
     };
 
     // Lets the server look at what this process holds, whenever it is called.
@@ -78,14 +83,14 @@ class LocalLink : public Link,
     void start(const Pointer& operation, const VisibleStorage::Unanswered& unanswered);
     void move();
     void send(local::OutMessage message);
-    void send_request(Outgoing outgoing) override;
+    void send_request(client::Outgoing outgoing) override;
     bool send_file(const Pointer& operation) override;
     void pump() override;
-    void stop(const Operation& operation) override;
-    void shut(const char* why) override { end(ErrorKind::server_lost, why, false); }
+    void stop(const client::Operation& operation) override;
+    void shut(const char* why) override { end(base::ErrorKind::server_lost, why, false); }
     // Asks the server for the bytes of items of a get, which cannot be seen.
-    void ask_for_bytes(const Operation& operation, std::span<const std::uint32_t> items);
-    bool send_segment(const Pointer& operation, Item& item, std::uint32_t index);
+    void ask_for_bytes(const client::Operation& operation, std::span<const std::uint32_t> items);
+    bool send_segment(const Pointer& operation, client::Item& item, std::uint32_t index);
     std::optional<std::vector<ucp_dt_iov_t>> place(local::FrameKind kind, std::string_view header,
                                                    std::uint64_t body_bytes) override;
     void take(local::InMessage message) override;
@@ -94,15 +99,15 @@ class LocalLink : public Link,
     void on_shown(const Pointer& operation, std::uint32_t item);
     // The server says that it does not take the file.
     void on_unmoved(const Pointer& operation, std::uint32_t item);
-    TimePoint leak_stuck(TimePoint now, Clock::duration timeout);
+    base::TimePoint leak_stuck(base::TimePoint now, base::Clock::duration timeout);
     // Has other threads read items from files, and takes what they have read.
     void read_files(const std::shared_ptr<const VisibleFiles>& files, const Pointer& operation,
                     const std::vector<std::uint32_t>& items);
     void on_read(const std::shared_ptr<FileReads>& reads);
 
-    const std::shared_ptr<EventThread> thread_;
-    const std::shared_ptr<WorkerPool> pool_;
-    const std::function<void(TimePoint)> due_;
+    const std::shared_ptr<threads::EventThread> thread_;
+    const std::shared_ptr<threads::WorkerPool> pool_;
+    const std::function<void(base::TimePoint)> due_;
     std::atomic<bool> closed_ = false;
     VisibleStorage visible_;
     // Until the server says what it takes, it is worth a try.
@@ -111,7 +116,7 @@ class LocalLink : public Link,
 
     // On the thread:
     local::LocalSocket socket_;
-    Conversation conversation_;
+    client::Conversation conversation_;
     std::unordered_map<std::uint64_t, std::shared_ptr<FileReads>> reads_;  // by operation
     std::unique_ptr<Upload> upload_;
     std::unordered_map<std::uint64_t, Pointer> uploaded_;  // whose segments are there, by place
@@ -119,4 +124,4 @@ class LocalLink : public Link,
     bool waits_ = false;  // for the socket to take more
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::local_client

@@ -1,6 +1,6 @@
 #include "local_client/map_value.hpp"
 
-namespace ucxstore {
+namespace ucxstore::local_client {
 
 ValuePart whole_pages(const Wanting& wanting, std::uint64_t page) {
     const auto [source, target, size, room] = wanting;
@@ -17,4 +17,4 @@ ValuePart whole_pages(const Wanting& wanting, std::uint64_t page) {
     return {begin, (pages + (one_more ? 1 : 0)) * page};
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::local_client

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace ucxstore {
+namespace ucxstore::local_client {
 
 // Bytes [begin, begin + length) of what is wanted of a value.
 struct ValuePart {
@@ -23,4 +23,4 @@ struct Wanting {
 // from the beginning of a page here and there. The last one may reach into the room.
 ValuePart whole_pages(const Wanting& wanting, std::uint64_t page);
 
-}  // namespace ucxstore
+}  // namespace ucxstore::local_client

@@ -10,7 +10,7 @@
 
 #include "base/handle.hpp"
 
-namespace ucxstore {
+namespace ucxstore::local_client {
 namespace {
 
 // What version 1 shows where there is no limit is somewhat less than the largest number.
@@ -91,7 +91,7 @@ bool is_limit(const std::optional<std::string>& text) {
 }
 
 std::optional<std::string> read_file(const std::string& path) {
-    const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    const base::Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
     if (!file) {
         return std::nullopt;
     }
@@ -158,4 +158,4 @@ bool can_leave_memory(int socket) {
     return !has_memory_limit(*own, read_file("/proc/self/mountinfo").value_or(""), read_file);
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::local_client

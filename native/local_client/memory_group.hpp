@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace ucxstore {
+namespace ucxstore::local_client {
 
 // The group, of what /proc/PID/cgroup has.
 std::string memory_group(std::string_view cgroup);
@@ -22,4 +22,4 @@ bool has_memory_limit(std::string_view cgroup, std::string_view mounts, const Re
 // one group, or this one's has no limit.
 bool can_leave_memory(int socket);
 
-}  // namespace ucxstore
+}  // namespace ucxstore::local_client

@@ -9,16 +9,17 @@
 #include "base/status.hpp"
 #include "local/file_mapping.hpp"
 
-namespace ucxstore {
+namespace ucxstore::local_client {
 
 class SeenArena {
   public:
     // `bytes`: all of the file. It is kept open only if pages are to be mapped from it, too. Throws
     // Error(protocol).
-    SeenArena(Fd file, std::uint64_t bytes, std::uint64_t limit, bool stays_open)
+    SeenArena(base::Fd file, std::uint64_t bytes, std::uint64_t limit, bool stays_open)
         : memory_(file, local::FileMapping::Access::read, limit), bytes_(bytes) {
         if (bytes != memory_.size()) {
-            throw Error(ErrorKind::protocol, "an arena that is not as large as it should be");
+            throw base::Error(base::ErrorKind::protocol,
+                              "an arena that is not as large as it should be");
         }
         if (stays_open) {
             file_ = std::move(file);
@@ -33,7 +34,7 @@ class SeenArena {
   private:
     const local::FileMapping memory_;
     const std::uint64_t bytes_;
-    Fd file_;
+    base::Fd file_;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::local_client

@@ -6,7 +6,7 @@
 
 #include "base/mutex.hpp"
 
-namespace ucxstore {
+namespace ucxstore::local_client {
 
 // Called from any thread. What std::atomic<std::shared_ptr> would be: that of GCC 12 lets go of its
 // lock too early as it loads, which ThreadSanitizer reports.
@@ -17,18 +17,18 @@ class Slot {
     explicit Slot(Pointer first = nullptr) : pointer_(std::move(first)) {}
 
     Pointer load() const {
-        const Lock lock(mutex_);
+        const base::Lock lock(mutex_);
         return pointer_;
     }
     // What was there before goes after the lock has.
     void store(Pointer pointer) {
-        const Lock lock(mutex_);
+        const base::Lock lock(mutex_);
         pointer_.swap(pointer);
     }
 
   private:
-    mutable Mutex mutex_;
+    mutable base::Mutex mutex_;
     Pointer pointer_ GUARDED_BY(mutex_);
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::local_client

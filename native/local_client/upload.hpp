@@ -10,7 +10,7 @@
 #include "local/file_mapping.hpp"
 #include "shared/extents.hpp"
 
-namespace ucxstore {
+namespace ucxstore::local_client {
 
 // On one thread.
 class Upload {
@@ -28,10 +28,10 @@ class Upload {
     void give(std::uint64_t place, std::uint64_t bytes);
 
   private:
-    Fd file_;
+    base::Fd file_;
     std::optional<local::FileMapping> memory_;
-    std::optional<Extents> pages_;
+    std::optional<shared::Extents> pages_;
     std::map<std::uint64_t, std::uint64_t> taken_;  // pages by their first
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::local_client

@@ -15,7 +15,7 @@
 #include "memory/huge_pages.hpp"
 #include "protocol/selecting.hpp"
 
-namespace ucxstore {
+namespace ucxstore::local_client {
 namespace {
 
 // Of a value. Fewer are copied as fast as they are mapped, unmapped, and copied by the kernel where
@@ -49,7 +49,7 @@ class Visible::Used {
 // What is wanted of a value that was found.
 struct Visible::Wanted {
     const shared::IndexEntry& entry;
-    const wire::Selected& selected;
+    const protocol::Selected& selected;
 
     // Of its block.
     std::uint64_t bytes() const { return shared::block_bytes(entry.size, entry.key_bytes); }
@@ -57,16 +57,17 @@ struct Visible::Wanted {
 
 namespace {
 
-wire::ReplyHeader header_of(std::uint32_t item, const shared::IndexEntry& entry) {
-    wire::ReplyHeader header{};
+protocol::ReplyHeader header_of(std::uint32_t item, const shared::IndexEntry& entry) {
+    protocol::ReplyHeader header{};
     header.item = item;
-    header.status = wire::Status::ok;
+    header.status = protocol::Status::ok;
     header.value_size = entry.size;
     header.version = entry.version;
     return header;
 }
 
-void copy_selected(const std::byte* value, const wire::Selected& selected, Item& item, Write how) {
+void copy_selected(const std::byte* value, const protocol::Selected& selected, client::Item& item,
+                   memory::Write how) {
     if (selected.size == 0) {
         return;
     }
@@ -76,10 +77,10 @@ void copy_selected(const std::byte* value, const wire::Selected& selected, Item&
     } else {
         target.push_back({item.owned->data(), selected.size});
     }
-    Copier copier(target);
+    memory::Copier copier(target);
     if (selected.several) {
         std::uint64_t at = 0;
-        for (const wire::Span& span : selected.spans) {
+        for (const protocol::Span& span : selected.spans) {
             copier.scatter(at, value + span.begin, span.length, how);
             at += span.length;
         }
@@ -123,12 +124,12 @@ std::optional<std::uint64_t> Visible::copy(std::string_view key, std::byte* out,
     if (!entry || entry->size > room) {
         return std::nullopt;
     }
-    const bool large = entry->size >= Operation::kLargeBytes;
+    const bool large = entry->size >= client::Operation::kLargeBytes;
     const ucp_dt_iov_t target{out, entry->size};
-    Copier({&target, 1})
+    memory::Copier({&target, 1})
         .scatter(0, bytes_at(entry->place, entry->size), entry->size,
-                 large ? Write::past_caches : Write::cached);
-    step();
+                 large ? memory::Write::past_caches : memory::Write::cached);
+    base::step();
     if (pins->lost()) {
         return std::nullopt;
     }
@@ -138,7 +139,7 @@ std::optional<std::uint64_t> Visible::copy(std::string_view key, std::byte* out,
 }
 
 // A part of a value, pinned where it lies.
-class Visible::Borrowed : public Region {
+class Visible::Borrowed : public memory::Region {
   public:
     Borrowed(Used pin, std::shared_ptr<const SeenArena> arena, const std::byte* data,
              std::uint64_t size, std::optional<HeldValues::Hold> hold = std::nullopt)
@@ -160,7 +161,7 @@ class Visible::Borrowed : public Region {
     const std::uint64_t size_;
 };
 
-std::shared_ptr<Region> Visible::hold(std::string_view key) const {
+std::shared_ptr<memory::Region> Visible::hold(std::string_view key) const {
     Used pin(pins);
     const auto entry = find(key, pin.get());
     if (!entry) {
@@ -179,13 +180,14 @@ std::shared_ptr<Region> Visible::hold(std::string_view key) const {
 }
 
 // Maps what can be, and copies the rest; false, and nothing done, where nothing is mapped.
-bool Visible::map_into(Operation& operation, const Item& item, const Wanted& wanted,
+bool Visible::map_into(client::Operation& operation, const client::Item& item, const Wanted& wanted,
                        Used& pin) const {
-    ResultMemory& result = *operation.result;
+    memory::ResultMemory& result = *operation.result;
     std::vector<ucp_dt_iov_t> pieces;
     item.memory->pieces(0, wanted.selected.size, pieces);
     auto* const target = static_cast<std::byte*>(pieces.empty() ? nullptr : pieces[0].buffer);
-    const bool aligned = reinterpret_cast<std::uintptr_t>(result.data()) % kHugePageBytes == 0;
+    const bool aligned =
+        reinterpret_cast<std::uintptr_t>(result.data()) % memory::kHugePageBytes == 0;
     if (pieces.size() != 1 || !aligned || target < result.data() ||
         target + wanted.selected.size > result.data() + result.size()) {
         return false;
@@ -213,49 +215,50 @@ bool Visible::map_into(Operation& operation, const Item& item, const Wanted& wan
     };
     pin.pass_on();
     const auto owner = std::make_shared<Owner>(std::move(hold), std::move(pin));
-    step();
+    base::step();
     const std::byte* const value = arena->data() + source;
     const auto copy = [&](std::uint64_t from, std::uint64_t to) {
         if (from < to) {
             const ucp_dt_iov_t piece{target + from, to - from};
-            const Write how = operation.large ? Write::past_caches : Write::cached;
-            Copier({&piece, 1}).scatter(0, value + from, to - from, how);
+            const memory::Write how =
+                operation.large ? memory::Write::past_caches : memory::Write::cached;
+            memory::Copier({&piece, 1}).scatter(0, value + from, to - from, how);
         }
     };
     const bool mapped =
         result.map(offset + pages.begin, pages.length, arena->file(), source + pages.begin);
     copy(0, mapped ? pages.begin : size);
     copy(mapped ? pages.begin + pages.length : size, size);
-    step();
+    base::step();
     if (mapped) {
         result.keep(owner);
     }
     return true;
 }
 
-bool Visible::answer(const std::string& peer, Operation& operation, std::uint32_t number,
+bool Visible::answer(const std::string& peer, client::Operation& operation, std::uint32_t number,
                      bool asked) const {
     Used pin(pins);
     const auto entry = find(operation.gets[number].key, pin.get());
     if (!entry) {
         return false;
     }
-    Item& item = operation.items[number];
+    client::Item& item = operation.items[number];
     if (pins->lost()) {  // the key was compared with other bytes
         return false;
     }
-    const auto selected = wire::select(operation.gets[number], entry->size, entry->version);
-    wire::ReplyHeader header = header_of(number, *entry);
-    if (const auto* refusal = std::get_if<wire::Refusal>(&selected)) {
+    const auto selected = protocol::select(operation.gets[number], entry->size, entry->version);
+    protocol::ReplyHeader header = header_of(number, *entry);
+    if (const auto* refusal = std::get_if<protocol::Refusal>(&selected)) {
         header.status = refusal->status;
         header.value_size = refusal->value_size;
         header.version = refusal->version;
-        note_reply(peer, operation, header, {});
+        client::note_reply(peer, operation, header, {});
         return true;
     }
-    const auto& wanted = std::get<wire::Selected>(selected);
+    const auto& wanted = std::get<protocol::Selected>(selected);
     if (item.exact && wanted.size != item.memory->size()) {
-        throw Error(ErrorKind::protocol, "a value that does not fit its request");
+        throw base::Error(base::ErrorKind::protocol, "a value that does not fit its request");
     }
     const std::byte* const value = bytes_at(entry->place, entry->size);
     const bool in_one_piece = !wanted.several && wanted.layout.run_count() == 1;
@@ -266,17 +269,18 @@ bool Visible::answer(const std::string& peer, Operation& operation, std::uint32_
     } else if (!in_one_piece || operation.result == nullptr ||
                !map_into(operation, item, {*entry, wanted}, pin)) {
         if (!item.memory) {
-            item.owned = allocate_region(wanted.size);
+            item.owned = memory::allocate_region(wanted.size);
         }
-        step();
-        copy_selected(value, wanted, item, operation.large ? Write::past_caches : Write::cached);
-        step();
+        base::step();
+        copy_selected(value, wanted, item,
+                      operation.large ? memory::Write::past_caches : memory::Write::cached);
+        base::step();
     }
     if (pins->lost()) {
         item.owned = nullptr;
         return false;
     }
-    note_reply(peer, operation, header, {});
+    client::note_reply(peer, operation, header, {});
     item.size = item.received = wanted.size;
     item.version = entry->version;
     pins->count(wanted.size);
@@ -286,4 +290,4 @@ bool Visible::answer(const std::string& peer, Operation& operation, std::uint32_
     return true;
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::local_client

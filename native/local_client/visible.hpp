@@ -16,7 +16,7 @@
 #include "shared/life.hpp"
 #include "shared/pins.hpp"
 
-namespace ucxstore {
+namespace ucxstore::local_client {
 
 // Never changes: what comes or goes makes another one. Any thread.
 struct Visible {
@@ -35,7 +35,7 @@ struct Visible {
     // it where the operation borrows, or notes why that cannot be. False where it is not to be seen
     // here: then the server must be asked, and nothing was noted. `asked`: it was, and has counted
     // this use of the value.
-    bool answer(const std::string& peer, Operation& operation, std::uint32_t item,
+    bool answer(const std::string& peer, client::Operation& operation, std::uint32_t item,
                 bool asked = false) const;
 
     // Copies a whole value to memory with so much room. nullopt as in answer(), or where it has
@@ -46,17 +46,18 @@ struct Visible {
     // The value itself, to read, which stays as it is for as long as somebody has the region: here,
     // and in processes that are forked meanwhile. nullptr as where copy() returns nullopt, and
     // where it would be more than may be held.
-    std::shared_ptr<Region> hold(std::string_view key) const;
+    std::shared_ptr<memory::Region> hold(std::string_view key) const;
 
   private:
     class Borrowed;
     class Used;
     struct Wanted;
 
-    bool map_into(Operation& operation, const Item& item, const Wanted& wanted, Used& pin) const;
+    bool map_into(client::Operation& operation, const client::Item& item, const Wanted& wanted,
+                  Used& pin) const;
     std::optional<shared::IndexEntry> find(std::string_view key,
                                            std::atomic<shared::Place>* pin) const;
     const std::byte* bytes_at(shared::Place place, std::uint64_t bytes) const;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::local_client

@@ -13,29 +13,29 @@
 #include "local_client/file_reader.hpp"
 #include "protocol/keys.hpp"
 
-namespace ucxstore {
+namespace ucxstore::local_client {
 namespace {
 
 using What = VisibleFiles::Finding::What;
 
 // Whether the key's value is a file: a server has scratch spaces elsewhere.
 bool is_in_directory(std::string_view key) {
-    return !wire::key_fault(key) && !wire::space_of(key) && !is_our_own(key);
+    return !protocol::key_fault(key) && !protocol::space_of(key) && !files::is_our_own(key);
 }
 
-bool is_in_memory(const DirectoryRoot& root) {
+bool is_in_memory(const files::DirectoryRoot& root) {
     struct statfs about{};
     return fstatfs(root.descriptor(), &about) == 0 &&
            (about.f_type == TMPFS_MAGIC || about.f_type == RAMFS_MAGIC);
 }
 
-What what_of(DirectoryRoot::Sight::What sight) {
+What what_of(files::DirectoryRoot::Sight::What sight) {
     switch (sight) {
-        case DirectoryRoot::Sight::What::file:
+        case files::DirectoryRoot::Sight::What::file:
             return What::value;
-        case DirectoryRoot::Sight::What::nothing:
+        case files::DirectoryRoot::Sight::What::nothing:
             return What::answer;
-        case DirectoryRoot::Sight::What::later:
+        case files::DirectoryRoot::Sight::What::later:
             return What::later;
         default:
             return What::unknown;
@@ -44,48 +44,48 @@ What what_of(DirectoryRoot::Sight::What sight) {
 
 }  // namespace
 
-VisibleFiles::VisibleFiles(const Fd& life, const Fd& page, Fd root)
+VisibleFiles::VisibleFiles(const base::Fd& life, const base::Fd& page, base::Fd root)
     : life_(life), page_(page), root_(std::move(root)), in_memory_(is_in_memory(root_)) {}
 
-VisibleFiles::Finding VisibleFiles::find(const wire::GetItem& wanted, const Item& item,
+VisibleFiles::Finding VisibleFiles::find(const protocol::GetItem& wanted, const client::Item& item,
                                          Wait wait) const {
     Finding finding;
     if (!is_in_directory(wanted.key)) {
         return finding;
     }
-    step();
+    base::step();
     auto sight = root_.look(wanted.key, in_memory_ ? Wait::for_disk : wait);
-    step();
+    base::step();
     finding.what = what_of(sight.what);
-    wire::ReplyHeader& header = finding.header;
-    header.status = wire::Status::missing;
+    protocol::ReplyHeader& header = finding.header;
+    header.status = protocol::Status::missing;
     if (finding.what != What::value) {
         return finding;
     }
-    header.status = wire::Status::ok;
+    header.status = protocol::Status::ok;
     header.value_size = static_cast<std::uint64_t>(sight.about.st_size);
-    header.version = version_of(sight.about);
-    auto selected = wire::select(wanted, header.value_size, header.version);
-    if (const auto* refusal = std::get_if<wire::Refusal>(&selected)) {
+    header.version = files::version_of(sight.about);
+    auto selected = protocol::select(wanted, header.value_size, header.version);
+    if (const auto* refusal = std::get_if<protocol::Refusal>(&selected)) {
         finding.what = What::answer;
         header.status = refusal->status;
         header.value_size = refusal->value_size;
         header.version = refusal->version;
         return finding;
     }
-    finding.wanted = std::move(std::get<wire::Selected>(selected));
+    finding.wanted = std::move(std::get<protocol::Selected>(selected));
     finding.file = std::move(sight.file);
     const std::uint64_t size = finding.wanted.size;
-    const std::uint64_t most = item.memory ? item.memory->size() : wire::kMaxValueBytes;
+    const std::uint64_t most = item.memory ? item.memory->size() : protocol::kMaxValueBytes;
     if (size > most || (item.exact && size != most) || !FileReader::suits(finding.wanted)) {
         finding.what = What::unknown;
     }
     return finding;
 }
 
-What VisibleFiles::answer(const std::string& peer, Operation& operation, std::uint32_t number,
-                          std::uint64_t& room) const {
-    Item& item = operation.items[number];
+What VisibleFiles::answer(const std::string& peer, client::Operation& operation,
+                          std::uint32_t number, std::uint64_t& room) const {
+    client::Item& item = operation.items[number];
     if (room == 0) {
         return is_in_directory(item.key) ? What::later : What::unknown;
     }
@@ -97,13 +97,13 @@ What VisibleFiles::answer(const std::string& peer, Operation& operation, std::ui
         }
         room -= size;
         if (!item.memory) {
-            item.owned = allocate_region(size);
+            item.owned = memory::allocate_region(size);
         }
         FileReader reader(finding.file, finding.wanted, item,
-                          operation.large ? Write::past_caches : Write::cached,
+                          operation.large ? memory::Write::past_caches : memory::Write::cached,
                           in_memory_ ? Wait::for_disk : Wait::never);
         const auto outcome = reader.read(0, size);
-        step();
+        base::step();
         if (outcome != FileReader::Outcome::read) {
             item.owned.reset();
             return outcome == FileReader::Outcome::later ? What::later : What::unknown;
@@ -116,12 +116,12 @@ What VisibleFiles::answer(const std::string& peer, Operation& operation, std::ui
     return finding.what;
 }
 
-void VisibleFiles::note(const std::string& peer, Operation& operation, std::uint32_t number,
+void VisibleFiles::note(const std::string& peer, client::Operation& operation, std::uint32_t number,
                         Finding& finding) const {
     finding.header.item = number;
-    note_reply(peer, operation, finding.header, {});
+    client::note_reply(peer, operation, finding.header, {});
     if (finding.what == What::value) {
-        Item& item = operation.items[number];
+        client::Item& item = operation.items[number];
         item.size = item.received = finding.wanted.size;
         item.version = finding.header.version;
         page_.count(finding.wanted.size);
@@ -130,16 +130,16 @@ void VisibleFiles::note(const std::string& peer, Operation& operation, std::uint
 
 std::optional<std::uint64_t> VisibleFiles::copy(std::string_view key, std::byte* out,
                                                 std::uint64_t room) const {
-    Item item;
-    item.memory.emplace(out, Layout::contiguous(room));
-    wire::GetItem wanted;
+    client::Item item;
+    item.memory.emplace(out, protocol::Layout::contiguous(room));
+    protocol::GetItem wanted;
     wanted.key = key;
     Finding finding = find(wanted, item, Wait::never);
     const std::uint64_t size = finding.wanted.size;
     if (finding.what != What::value || size > kMostAtOnce) {
         return std::nullopt;
     }
-    FileReader reader(finding.file, finding.wanted, item, Write::cached,
+    FileReader reader(finding.file, finding.wanted, item, memory::Write::cached,
                       in_memory_ ? Wait::for_disk : Wait::never);
     if (reader.read(0, size) != FileReader::Outcome::read) {
         return std::nullopt;
@@ -148,18 +148,18 @@ std::optional<std::uint64_t> VisibleFiles::copy(std::string_view key, std::byte*
     return size;
 }
 
-std::shared_ptr<Region> VisibleFiles::map(std::string_view key, Wait wait) const {
-    wire::GetItem wanted;
+std::shared_ptr<memory::Region> VisibleFiles::map(std::string_view key, Wait wait) const {
+    protocol::GetItem wanted;
     wanted.key = key;
-    const Finding finding = find(wanted, Item{}, wait);
+    const Finding finding = find(wanted, client::Item{}, wait);
     if (finding.what != What::value) {
         return nullptr;
     }
-    auto value = map_file(finding.file, finding.wanted.size);
+    auto value = files::map_file(finding.file, finding.wanted.size);
     if (value != nullptr) {
         page_.count(finding.wanted.size);
     }
     return value;
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::local_client

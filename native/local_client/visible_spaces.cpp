@@ -9,15 +9,12 @@
 #include "base/status.hpp"
 #include "protocol/keys.hpp"
 
-namespace ucxstore {
-
-using local::FrameKind;
-using local::InMessage;
+namespace ucxstore::local_client {
 
 namespace {
 
 // The largest arena that a server may have.
-constexpr std::uint64_t kMaxArenaBytes = wire::kMaxValueBytes;
+constexpr std::uint64_t kMaxArenaBytes = protocol::kMaxValueBytes;
 
 // A quarter of the descriptors that this process may have. What lies in others is copied.
 std::size_t most_open_arenas() {
@@ -26,12 +23,13 @@ std::size_t most_open_arenas() {
 }
 
 // The number of the shelf that a message of these is about.
-std::uint64_t shelf_of(const InMessage& message) {
-    const bool of_arena = message.kind == FrameKind::arena || message.kind == FrameKind::dropped;
+std::uint64_t shelf_of(const local::InMessage& message) {
+    const bool of_arena =
+        message.kind == local::FrameKind::arena || message.kind == local::FrameKind::dropped;
     const std::size_t at = of_arena ? offsetof(local::ArenaHeader, shelf) : 0;
     std::uint64_t shelf = 0;
     if (message.header.size() < at + sizeof(shelf)) {
-        throw Error(ErrorKind::protocol, "what no server sends");
+        throw base::Error(base::ErrorKind::protocol, "what no server sends");
     }
     std::memcpy(&shelf, message.header.data() + at, sizeof(shelf));
     return shelf;
@@ -40,36 +38,36 @@ std::uint64_t shelf_of(const InMessage& message) {
 }  // namespace
 
 std::shared_ptr<const Visible> renewed(const std::shared_ptr<const Visible>& before,
-                                       InMessage& message, std::function<void()> tell_held) {
+                                       local::InMessage& message, std::function<void()> tell_held) {
     auto visible =
         before == nullptr ? std::make_shared<Visible>() : std::make_shared<Visible>(*before);
     const auto arena =
-        wire::read_header<local::ArenaHeader>(message.header.data(), message.header.size());
+        protocol::read_header<local::ArenaHeader>(message.header.data(), message.header.size());
     const auto number = arena ? static_cast<std::uint32_t>(arena->number) : 0;
     const bool has_descriptor = message.descriptors.size() == 1;
-    if (message.kind == FrameKind::dropped && arena) {
+    if (message.kind == local::FrameKind::dropped && arena) {
         visible->arenas.erase(number);
-    } else if (message.kind == FrameKind::pins && message.descriptors.size() == 4) {
+    } else if (message.kind == local::FrameKind::pins && message.descriptors.size() == 4) {
         visible->life = std::make_shared<shared::LifeWatch>(message.descriptors[0]);
         visible->pins = std::make_shared<shared::Pins>(shared::PinTable::Descriptors{
             std::move(message.descriptors[1]), std::move(message.descriptors[2])});
         visible->held = std::make_shared<HeldValues>(
             visible->pins, std::make_shared<shared::ReaderLimitView>(message.descriptors[3]),
             std::move(tell_held));
-    } else if (message.kind == FrameKind::index && has_descriptor) {
+    } else if (message.kind == local::FrameKind::index && has_descriptor) {
         visible->index = std::make_shared<shared::IndexReader>(message.descriptors[0]);
-    } else if (message.kind == FrameKind::arena && has_descriptor && arena) {
+    } else if (message.kind == local::FrameKind::arena && has_descriptor && arena) {
         const bool stays_open = visible->arenas.size() < most_open_arenas();
         visible->arenas[number] = std::make_shared<SeenArena>(
             std::move(message.descriptors[0]), arena->bytes, kMaxArenaBytes, stays_open);
     } else {
-        throw Error(ErrorKind::protocol, "what no server sends");
+        throw base::Error(base::ErrorKind::protocol, "what no server sends");
     }
     return visible;
 }
 
 std::shared_ptr<const Visible> VisibleSpaces::of(std::string_view key) const {
-    const auto name = wire::space_of(key);
+    const auto name = protocol::space_of(key);
     if (!name) {
         return nullptr;
     }
@@ -84,23 +82,24 @@ bool VisibleSpaces::lost() const {
     });
 }
 
-bool VisibleSpaces::is_for_space(const InMessage& message) {
+bool VisibleSpaces::is_for_space(const local::InMessage& message) {
     return shelf_of(message) != local::kMainShelf;
 }
 
-void VisibleSpaces::see(InMessage& message, std::function<void()> tell_held) {
+void VisibleSpaces::see(local::InMessage& message, std::function<void()> tell_held) {
     const std::uint64_t shelf = shelf_of(message);
     auto all = std::make_shared<All>(*all_.load());
-    if (message.kind == FrameKind::pins) {
+    if (message.kind == local::FrameKind::pins) {
         std::string name = message.header.substr(sizeof(local::ShelfHeader));
         // One that was forgotten is shown anew, by another number.
-        if (!wire::is_space_name(name) || names_.contains(shelf) || all->contains(name) ||
+        if (!protocol::is_space_name(name) || names_.contains(shelf) || all->contains(name) ||
             all->size() >= local::kMaxSpaces) {
-            throw Error(ErrorKind::protocol, "a scratch space that was not to be shown");
+            throw base::Error(base::ErrorKind::protocol,
+                              "a scratch space that was not to be shown");
         }
         (*all)[name] = renewed(nullptr, message, std::move(tell_held));
         names_.emplace(shelf, std::move(name));
-    } else if (message.kind == FrameKind::ended) {
+    } else if (message.kind == local::FrameKind::ended) {
         const auto found = names_.find(shelf);
         if (found == names_.end()) {
             return;  // it was not shown in the end
@@ -110,7 +109,7 @@ void VisibleSpaces::see(InMessage& message, std::function<void()> tell_held) {
     } else {
         const auto found = names_.find(shelf);
         if (found == names_.end()) {
-            throw Error(ErrorKind::protocol, "a part of what was not shown");
+            throw base::Error(base::ErrorKind::protocol, "a part of what was not shown");
         }
         auto& visible = (*all)[found->second];
         visible = renewed(visible, message, std::move(tell_held));
@@ -123,4 +122,4 @@ void VisibleSpaces::clear() {
     names_.clear();
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::local_client

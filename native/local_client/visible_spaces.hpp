@@ -12,7 +12,7 @@
 #include "local_client/slot.hpp"
 #include "local_client/visible.hpp"
 
-namespace ucxstore {
+namespace ucxstore::local_client {
 
 // What is seen of a shelf once this message has come; `before` is what was seen, nullptr for
 // nothing. `tell_held` as in HeldValues. Throws Error(protocol) where it is no such message.
@@ -42,4 +42,4 @@ class VisibleSpaces {
     std::map<std::uint64_t, std::string> names_;  // by the numbers of their shelves
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::local_client

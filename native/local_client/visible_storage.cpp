@@ -5,14 +5,14 @@
 #include "base/status.hpp"
 #include "protocol/keys.hpp"
 
-namespace ucxstore {
+namespace ucxstore::local_client {
 
 using What = VisibleFiles::Finding::What;
 
 namespace {
 
 // The bytes that the caller's thread reads from files.
-std::uint64_t room_at_once(const Operation& operation) {
+std::uint64_t room_at_once(const client::Operation& operation) {
     const std::uint64_t bytes = operation.memory_bytes();
     return bytes > VisibleFiles::kMostAtOnce     ? 0
            : bytes > VisibleFiles::kMostWithLock ? VisibleFiles::kMostAtOnce
@@ -22,7 +22,7 @@ std::uint64_t room_at_once(const Operation& operation) {
 }  // namespace
 
 std::shared_ptr<const Visible> VisibleStorage::memory_with(std::string_view key) const {
-    auto visible = wire::space_of(key) ? spaces_.of(key) : memory_.load();
+    auto visible = protocol::space_of(key) ? spaces_.of(key) : memory_.load();
     return visible != nullptr && visible->usable() ? visible : nullptr;
 }
 
@@ -42,26 +42,26 @@ std::optional<std::uint64_t> VisibleStorage::copy(std::string_view key, std::byt
     return files != nullptr ? files->copy(key, out, room) : std::nullopt;
 }
 
-std::shared_ptr<Region> VisibleStorage::hold(std::string_view key) const {
+std::shared_ptr<memory::Region> VisibleStorage::hold(std::string_view key) const {
     const auto visible = memory_with(key);
     return visible == nullptr ? nullptr : visible->hold(key);
 }
 
-std::shared_ptr<Region> VisibleStorage::map_file(std::string_view key,
-                                                 DirectoryRoot::Wait wait) const {
+std::shared_ptr<memory::Region> VisibleStorage::map_file(std::string_view key,
+                                                         files::DirectoryRoot::Wait wait) const {
     const auto files = usable_files();
     return files == nullptr ? nullptr : files->map(key, wait);
 }
 
 VisibleStorage::Unanswered VisibleStorage::answer(const std::string& peer,
-                                                  Operation& operation) const {
+                                                  client::Operation& operation) const {
     Unanswered rest;
     rest.files = usable_files();
     std::shared_ptr<const Visible> visible;
     std::uint64_t room = room_at_once(operation);
     for (std::uint32_t i = 0; i < operation.items.size(); ++i) {
         const std::string& key = operation.gets[i].key;
-        if (i == 0 || wire::space_of(key) != wire::space_of(operation.gets[i - 1].key)) {
+        if (i == 0 || protocol::space_of(key) != protocol::space_of(operation.gets[i - 1].key)) {
             visible = memory_with(key);
         }
         const bool answered = visible != nullptr && visible->answer(peer, operation, i);
@@ -80,7 +80,7 @@ VisibleStorage::Unanswered VisibleStorage::answer(const std::string& peer,
     return rest;
 }
 
-bool VisibleStorage::answer_shown(const std::string& peer, Operation& operation,
+bool VisibleStorage::answer_shown(const std::string& peer, client::Operation& operation,
                                   std::uint32_t item) const {
     const auto visible = memory_with(operation.gets[item].key);
     return visible != nullptr && visible->answer(peer, operation, item, true);
@@ -95,7 +95,7 @@ bool VisibleStorage::lost_pins() const {
 void VisibleStorage::take(local::InMessage& message, std::function<void()> tell_held) {
     if (message.kind == local::FrameKind::root) {
         if (message.descriptors.size() != 3) {
-            throw Error(ErrorKind::protocol, "a directory without its descriptors");
+            throw base::Error(base::ErrorKind::protocol, "a directory without its descriptors");
         }
         files_.store(std::make_shared<VisibleFiles>(message.descriptors[0], message.descriptors[1],
                                                     std::move(message.descriptors[2])));
@@ -112,4 +112,4 @@ void VisibleStorage::clear() {
     files_.store(nullptr);
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::local_client

@@ -17,15 +17,16 @@
 #include "local_client/visible_files.hpp"
 #include "local_client/visible_spaces.hpp"
 
-namespace ucxstore {
+namespace ucxstore::local_client {
 
 class VisibleStorage {
   public:
     // These from any thread. A value as Link::see(), Link::hold() and Link::map_file() give it.
     std::optional<std::uint64_t> copy(std::string_view key, std::byte* out,
                                       std::uint64_t room) const;
-    std::shared_ptr<Region> hold(std::string_view key) const;
-    std::shared_ptr<Region> map_file(std::string_view key, DirectoryRoot::Wait wait) const;
+    std::shared_ptr<memory::Region> hold(std::string_view key) const;
+    std::shared_ptr<memory::Region> map_file(std::string_view key,
+                                             files::DirectoryRoot::Wait wait) const;
 
     // The items of a get that have no answer yet.
     struct Unanswered {
@@ -36,9 +37,10 @@ class VisibleStorage {
         bool empty() const { return unknown.empty() && later.empty(); }
     };
     // Answers the items of a get that can be seen, as Visible::answer() and VisibleFiles::answer().
-    Unanswered answer(const std::string& peer, Operation& operation) const;
+    Unanswered answer(const std::string& peer, client::Operation& operation) const;
     // The same of one item, which the server says is to be seen in memory.
-    bool answer_shown(const std::string& peer, Operation& operation, std::uint32_t item) const;
+    bool answer_shown(const std::string& peer, client::Operation& operation,
+                      std::uint32_t item) const;
     // Whether what this process has pinned was taken back.
     bool lost_pins() const;
 
@@ -59,4 +61,4 @@ class VisibleStorage {
     Slot<const VisibleFiles> files_;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::local_client

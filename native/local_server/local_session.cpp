@@ -12,18 +12,13 @@
 #include "local/closing.hpp"
 #include "protocol/keys.hpp"
 
-namespace ucxstore {
+namespace ucxstore::local_server {
 
-using local::FrameKind;
-using local::InMessage;
-using local::OutMessage;
-using local::raw;
-
-class LocalSession::LocalSending : public Sending {
+class LocalSession::LocalSending : public sessions::Sending {
   public:
-    LocalSending(LocalSession& session, const wire::Token& token,
-                 std::shared_ptr<ClientRecord> client)
-        : Sending(token, std::move(client)), session_(session) {}
+    LocalSending(LocalSession& session, const protocol::Token& token,
+                 std::shared_ptr<sessions::ClientRecord> client)
+        : sessions::Sending(token, std::move(client)), session_(session) {}
 
     // Below that, the kernel takes longer for a piece than we for a copy of it.
     std::uint64_t least_piece() const override { return 512; }
@@ -35,7 +30,7 @@ class LocalSession::LocalSending : public Sending {
 
     // A message that is no reply. A client that takes none of these has no room for more of what
     // they answer, either.
-    void send_other(OutMessage message) {
+    void send_other(local::OutMessage message) {
         const std::uint64_t bytes = message.header.size() + message.body.size();
         const Amount amount = begin_other(bytes);
         message.sent = [this, amount] { other_sent(amount); };
@@ -47,20 +42,20 @@ class LocalSession::LocalSending : public Sending {
         }
     }
 
-    bool show(const PendingGet& get) override {
+    bool show(const sessions::PendingGet& get) override {
         if (get.send_bytes() ||
-            !session_.client_->bounds().may_see(wire::folder_of_space(get.key()))) {
+            !session_.client_->bounds().may_see(protocol::folder_of_space(get.key()))) {
             return false;
         }
-        std::vector<OutMessage> messages;
+        std::vector<local::OutMessage> messages;
         const auto value = session_.showings_.show(get, session_.on_drop(), messages);
-        for (OutMessage& message : messages) {
+        for (local::OutMessage& message : messages) {
             send_other(std::move(message));
         }
         if (value == nullptr) {
             return false;
         }
-        refuse(get.id(), {wire::Status::shown, value->size(), value->version()}, get.timed());
+        refuse(get.id(), {protocol::Status::shown, value->size(), value->version()}, get.timed());
         return true;
     }
 
@@ -72,8 +67,8 @@ class LocalSession::LocalSending : public Sending {
         const Amount amount = message.amount();
         // The socket has the message until all of it is with the kernel, and so has the value.
         session_.send(
-            {.kind = FrameKind::reply,
-             .header = raw(message.header),
+            {.kind = local::FrameKind::reply,
+             .header = local::raw(message.header),
              .pieces = std::move(message.pieces),
              .body = std::move(message.payload),
              .descriptors = {},
@@ -93,18 +88,19 @@ namespace {
 
 // What a client has passed and the server does not use: it is closed apart, on the client's
 // account.
-void refuse_passed(const std::shared_ptr<Account>& account, Fd fd) {
+void refuse_passed(const std::shared_ptr<sessions::Account>& account, base::Fd fd) {
     std::shared_ptr<const void> charge;
     try {
-        charge = std::make_shared<Hold>(account->hold_anyway(Held::descriptors, 1));
+        charge =
+            std::make_shared<sessions::Hold>(account->hold_anyway(sessions::Held::descriptors, 1));
     } catch (const std::exception&) {  // no memory: it is not counted
     }
     local::close_apart(std::move(fd), std::move(charge));
 }
 
 // How many descriptors a message of this kind has.
-std::size_t descriptors_of(FrameKind kind) {
-    return kind == FrameKind::upload || kind == FrameKind::file ? 1 : 0;
+std::size_t descriptors_of(local::FrameKind kind) {
+    return kind == local::FrameKind::upload || kind == local::FrameKind::file ? 1 : 0;
 }
 
 bool has_hung_up(int fd) {
@@ -118,8 +114,8 @@ bool has_hung_up(int fd) {
 
 class LocalSession::PinHolder : public shared::Holder {
   public:
-    PinHolder(std::weak_ptr<EventThread> thread, std::weak_ptr<LocalSession> session,
-              std::shared_ptr<Account> account, Hold table)
+    PinHolder(std::weak_ptr<threads::EventThread> thread, std::weak_ptr<LocalSession> session,
+              std::shared_ptr<sessions::Account> account, sessions::Hold table)
         : thread_(std::move(thread)),
           session_(std::move(session)),
           account_(std::move(account)),
@@ -127,9 +123,9 @@ class LocalSession::PinHolder : public shared::Holder {
 
     const std::string& origin() const override { return account_->origin(); }
     void charge(std::uint64_t bytes) override {
-        const Lock lock(mutex_);
+        const base::Lock lock(mutex_);
         if (bytes > pinned_.amount()) {
-            pinned_ = account_->hold_anyway(Held::pinned_bytes, bytes);
+            pinned_ = account_->hold_anyway(sessions::Held::pinned_bytes, bytes);
         } else {
             pinned_.shrink(bytes);
         }
@@ -139,7 +135,7 @@ class LocalSession::PinHolder : public shared::Holder {
             thread->post([weak = session_, why] {
                 const auto self = weak.lock();
                 if (self != nullptr && !self->closed_) {
-                    self->client_->report(log::warning, log::EventKind::refused, why);
+                    self->client_->report(base::log::warning, base::log::EventKind::refused, why);
                     self->client_->doom();
                 }
             });
@@ -147,18 +143,18 @@ class LocalSession::PinHolder : public shared::Holder {
     }
 
   private:
-    const std::weak_ptr<EventThread> thread_;
+    const std::weak_ptr<threads::EventThread> thread_;
     const std::weak_ptr<LocalSession> session_;
-    const std::shared_ptr<Account> account_;
-    const Hold table_;
-    Mutex mutex_;
-    Hold pinned_ GUARDED_BY(mutex_);
+    const std::shared_ptr<sessions::Account> account_;
+    const sessions::Hold table_;
+    base::Mutex mutex_;
+    sessions::Hold pinned_ GUARDED_BY(mutex_);
 };
 
 std::shared_ptr<shared::Holder> LocalSession::make_holder() {
-    auto table = client_->account()->hold(Held::pin_tables, 1);
+    auto table = client_->account()->hold(sessions::Held::pin_tables, 1);
     if (!table) {
-        throw Error(ErrorKind::resource, "no room for another table of pins");
+        throw base::Error(base::ErrorKind::resource, "no room for another table of pins");
     }
     return std::make_shared<PinHolder>(thread_, weak_from_this(), client_->account(),
                                        std::move(*table));
@@ -166,7 +162,7 @@ std::shared_ptr<shared::Holder> LocalSession::make_holder() {
 
 // ---- what comes in the upload ----
 
-Receiver::Parcel LocalSession::UploadReceiver::begin(const local::RoomHeader& segment) {
+sessions::Receiver::Parcel LocalSession::UploadReceiver::begin(const local::RoomHeader& segment) {
     current_ = new local::RoomHeader(segment);
     return current_;
 }
@@ -179,11 +175,11 @@ void LocalSession::UploadReceiver::settle(bool kept) {
 }
 
 void LocalSession::UploadReceiver::receive(Parcel parcel, std::unique_ptr<Sink> sink,
-                                           std::uint64_t length, Write write) {
+                                           std::uint64_t length, memory::Write write) {
     const auto* const segment = static_cast<const local::RoomHeader*>(parcel);
     // Whatever the client writes there meanwhile, it is only its own value that it changes.
     const SeenUpload& upload = *session_.upload_;
-    step();
+    base::step();
     if (std::byte* const memory = sink->memory(); memory != nullptr) {
         upload.copy(segment->place, {memory, length}, write);
     } else {
@@ -192,7 +188,7 @@ void LocalSession::UploadReceiver::receive(Parcel parcel, std::unique_ptr<Sink> 
                         sink->take(offset, bytes);
                     });
     }
-    step();
+    base::step();
     drop(parcel);
     sink->done(Sink::End::arrived);
 }
@@ -203,7 +199,7 @@ void LocalSession::UploadReceiver::drop(Parcel parcel) {
         current_ = nullptr;
     }
     try {
-        session_.send_other({.kind = FrameKind::room, .header = raw(*segment)});
+        session_.send_other({.kind = local::FrameKind::room, .header = local::raw(*segment)});
     } catch (const std::exception&) {  // for want of memory: a value may go in a destructor
         session_.client_->doom();
     }
@@ -212,17 +208,20 @@ void LocalSession::UploadReceiver::drop(Parcel parcel) {
 // ---- the session ----
 
 // NOLINTNEXTLINE(readability-function-size): what a session is made of
-LocalSession::LocalSession(std::shared_ptr<EventThread> thread, Turns& turns, int life, Fd socket,
-                           const Service& service, const wire::Token& token, const Admitted& client,
+LocalSession::LocalSession(std::shared_ptr<threads::EventThread> thread, sessions::Turns& turns,
+                           int life, base::Fd socket, const sessions::Service& service,
+                           const protocol::Token& token, const sessions::Admitted& client,
                            std::function<void()> look)
     : thread_(std::move(thread)),
-      client_(std::make_shared<ClientRecord>(service.counters, service.places->take(client.origin),
-                                             client, service.ledger->open(client.origin))),
+      client_(std::make_shared<sessions::ClientRecord>(service.counters,
+                                                       service.places->take(client.origin), client,
+                                                       service.ledger->open(client.origin))),
       look_(std::move(look)),
       seat_(turns, client_->account(), [this] { return move(); }),
       takes_files_(service.storages.local != nullptr && service.storages.local->shelf() != nullptr),
-      socket_(std::move(socket), *this,
-              [account = client_->account()](Fd fd) { refuse_passed(account, std::move(fd)); }),
+      socket_(
+          std::move(socket), *this,
+          [account = client_->account()](base::Fd fd) { refuse_passed(account, std::move(fd)); }),
       showings_(
           service.storages, life, client_->place(), [this] { return make_holder(); },
           client_->seen_by()),
@@ -260,7 +259,7 @@ bool LocalSession::move() {
         }
         listen();
     } catch (const std::exception& error) {
-        client_->report(log::warning, log::EventKind::refused, error.what());
+        client_->report(base::log::warning, base::log::EventKind::refused, error.what());
         client_->doom();
     }
     look_();
@@ -284,8 +283,8 @@ bool LocalSession::catch_up() {
         return false;
     }
     bool more = true;
-    const TimePoint begun = Clock::now();
-    seat_.work_until(begun + Turns::kTurn);
+    const base::TimePoint begun = base::Clock::now();
+    seat_.work_until(begun + sessions::Turns::kTurn);
     try {
         more = socket_.read();
         if (socket_.ended()) {
@@ -293,21 +292,21 @@ bool LocalSession::catch_up() {
         }
         listen();
     } catch (const std::exception& error) {
-        client_->report(log::warning, log::EventKind::refused, error.what());
+        client_->report(base::log::warning, base::log::EventKind::refused, error.what());
         client_->doom();
     }
-    seat_.charge(Clock::now() - begun);
+    seat_.charge(base::Clock::now() - begun);
     return !more;
 }
 
-void LocalSession::send_other(OutMessage message) {
+void LocalSession::send_other(local::OutMessage message) {
     if (!closed_ && !client_->doomed()) {
         session_.guard([&] { session_.check_taken(); });
         sending_->send_other(std::move(message));
     }
 }
 
-void LocalSession::send(OutMessage message) {
+void LocalSession::send(local::OutMessage message) {
     if (closed_) {
         return;
     }
@@ -320,9 +319,9 @@ void LocalSession::send(OutMessage message) {
     }
 }
 
-TimePoint LocalSession::tick(TimePoint now) {
+base::TimePoint LocalSession::tick(base::TimePoint now) {
     if (closed_) {
-        return TimePoint::max();
+        return base::TimePoint::max();
     }
     const auto [over, due] = session_.look(now);
     if (over) {
@@ -358,9 +357,9 @@ void LocalSession::drop_arena(std::uint64_t shelf, std::uint32_t number) {
     if (closed_) {
         return;
     }
-    std::vector<OutMessage> messages;
+    std::vector<local::OutMessage> messages;
     showings_.drop(shelf, number, messages);
-    for (OutMessage& message : messages) {
+    for (local::OutMessage& message : messages) {
         send_other(std::move(message));
     }
 }
@@ -378,88 +377,93 @@ Showings::OnDrop LocalSession::on_drop() {
     };
 }
 
-std::optional<std::vector<ucp_dt_iov_t>> LocalSession::place(FrameKind kind, std::string_view,
+std::optional<std::vector<ucp_dt_iov_t>> LocalSession::place(local::FrameKind kind,
+                                                             std::string_view,
                                                              std::uint64_t body_bytes) {
-    const std::uint64_t most = kind == FrameKind::request ? wire::kMaxRequestBytes
-                               : kind == FrameKind::value ? local::kInlineBytes
-                                                          : 0;
+    const std::uint64_t most = kind == local::FrameKind::request ? protocol::kMaxRequestBytes
+                               : kind == local::FrameKind::value ? local::kInlineBytes
+                                                                 : 0;
     if (body_bytes > most) {
-        throw Error(ErrorKind::protocol, "a message that is too large");
+        throw base::Error(base::ErrorKind::protocol, "a message that is too large");
     }
     return std::nullopt;
 }
 
-void LocalSession::take(InMessage message) {
+void LocalSession::take(local::InMessage message) {
     struct Unused {
         ~Unused() {
-            for (Fd& fd : message.descriptors) {
+            for (base::Fd& fd : message.descriptors) {
                 if (fd) {
                     refuse_passed(account, std::move(fd));
                 }
             }
         }
-        InMessage& message;
-        const std::shared_ptr<Account>& account;
+        local::InMessage& message;
+        const std::shared_ptr<sessions::Account>& account;
     } const unused{message, client_->account()};
     if (message.descriptors.size() != descriptors_of(message.kind)) {
-        throw Error(ErrorKind::protocol, "a message with descriptors that it does not take");
+        throw base::Error(base::ErrorKind::protocol,
+                          "a message with descriptors that it does not take");
     }
     // Not before the client's first message: until then, it reads the socket in Python.
     if (shown_root_ != nullptr && !std::exchange(root_sent_, true)) {
         send_other(shown_root_->take_message());
     }
     switch (message.kind) {
-        case FrameKind::request:
-            return session_.dispatch<wire::RequestHeader>(
+        case local::FrameKind::request:
+            return session_.dispatch<protocol::RequestHeader>(
                 message.header.data(), message.header.size(),
-                [&](const wire::RequestHeader& header) {
+                [&](const protocol::RequestHeader& header) {
                     session_.on_request(header, std::as_bytes(std::span(message.body)));
                 });
-        case FrameKind::value:
+        case local::FrameKind::value:
             return on_value(message);
-        case FrameKind::file:
+        case local::FrameKind::file:
             return on_file(message);
-        case FrameKind::upload:
+        case local::FrameKind::upload:
             if (upload_) {
-                throw Error(ErrorKind::protocol, "a second upload");
+                throw base::Error(base::ErrorKind::protocol, "a second upload");
             }
             upload_.emplace(std::move(message.descriptors[0]));
             return;
-        case FrameKind::held:
+        case local::FrameKind::held:
             // However often it says so: the look is due once.
             showings_.sweep_soon();
             return;
         default:
-            throw Error(ErrorKind::protocol, "what no client sends");
+            throw base::Error(base::ErrorKind::protocol, "what no client sends");
     }
 }
 
-void LocalSession::on_file(InMessage& message) {
-    if (message.header.size() > sizeof(wire::ValueHeader) + wire::kMaxKeyBytes) {
-        throw Error(ErrorKind::protocol, "a file without its key");
+void LocalSession::on_file(local::InMessage& message) {
+    if (message.header.size() > sizeof(protocol::ValueHeader) + protocol::kMaxKeyBytes) {
+        throw base::Error(base::ErrorKind::protocol, "a file without its key");
     }
     if (!takes_files_) {
-        send_other({.kind = FrameKind::files, .header = raw(local::FilesHeader{local::kNoFiles})});
+        send_other({.kind = local::FrameKind::files,
+                    .header = local::raw(local::FilesHeader{local::kNoFiles})});
     }
-    session_.dispatch<wire::ValueHeader>(
-        message.header.data(), message.header.size(), [&](const wire::ValueHeader& header) {
+    session_.dispatch<protocol::ValueHeader>(
+        message.header.data(), message.header.size(), [&](const protocol::ValueHeader& header) {
             session_.on_file(header, message.header.substr(sizeof(header)),
                              std::move(message.descriptors[0]));
         });
 }
 
-void LocalSession::on_value(const InMessage& message) {
-    const auto header =
-        wire::read_header<local::LocalValueHeader>(message.header.data(), message.header.size());
-    if (!header || message.header.size() - sizeof(*header) > wire::kMaxKeyBytes) {
-        throw Error(ErrorKind::protocol, "a value without a header");
+void LocalSession::on_value(const local::InMessage& message) {
+    const auto header = protocol::read_header<local::LocalValueHeader>(message.header.data(),
+                                                                       message.header.size());
+    if (!header || message.header.size() - sizeof(*header) > protocol::kMaxKeyBytes) {
+        throw base::Error(base::ErrorKind::protocol, "a value without a header");
     }
-    session_.dispatch<wire::ValueHeader>(
-        message.header.data(), sizeof(wire::ValueHeader), [&](const wire::ValueHeader& value) {
+    session_.dispatch<protocol::ValueHeader>(
+        message.header.data(), sizeof(protocol::ValueHeader),
+        [&](const protocol::ValueHeader& value) {
             const std::string key = message.header.substr(sizeof(local::LocalValueHeader));
             if (header->place == local::kInBody) {
                 if (message.body.size() != value.length) {
-                    throw Error(ErrorKind::protocol, "a value that is not as long as it says");
+                    throw base::Error(base::ErrorKind::protocol,
+                                      "a value that is not as long as it says");
                 }
                 session_.on_value(value, key,
                                   {std::as_bytes(std::span(message.body)), nullptr, {}});
@@ -467,10 +471,11 @@ void LocalSession::on_value(const InMessage& message) {
             }
             if (!upload_ || header->place > upload_->size() ||
                 value.length > upload_->size() - header->place || value.length == 0) {
-                throw Error(ErrorKind::protocol, "a value outside of the upload");
+                throw base::Error(base::ErrorKind::protocol, "a value outside of the upload");
             }
             bool kept = false;
-            const Receiver::Parcel parcel = receiver_.begin({header->place, value.length});
+            const sessions::Receiver::Parcel parcel =
+                receiver_.begin({header->place, value.length});
             try {
                 kept = session_.on_value(value, key, {{}, parcel, {}});
             } catch (...) {
@@ -481,4 +486,4 @@ void LocalSession::on_value(const InMessage& message) {
         });
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::local_server

@@ -15,24 +15,24 @@
 #include "sessions/yielding.hpp"
 #include "threads/event_thread.hpp"
 
-namespace ucxstore {
+namespace ucxstore::local_server {
 
 // On the thread that makes it.
 class LocalSession : public std::enable_shared_from_this<LocalSession>,
-                     public Yielding,
+                     public sessions::Yielding,
                      private local::LocalSocket::Handler {
   public:
     // `thread` is where it is, and runs what comes later; `life` tells clients that it does. `look`
     // is called after each event: time for a tick().
-    LocalSession(std::shared_ptr<EventThread> thread, Turns& turns, int life, Fd socket,
-                 const Service& service, const wire::Token& token, const Admitted& client,
-                 std::function<void()> look);
+    LocalSession(std::shared_ptr<threads::EventThread> thread, sessions::Turns& turns, int life,
+                 base::Fd socket, const sessions::Service& service, const protocol::Token& token,
+                 const sessions::Admitted& client, std::function<void()> look);
     LocalSession(const LocalSession&) = delete;
     LocalSession& operator=(const LocalSession&) = delete;
     ~LocalSession() override;
 
     // Ends it where the client is gone or has stalled. Returns when the next look is due.
-    TimePoint tick(TimePoint now);
+    base::TimePoint tick(base::TimePoint now);
     void close();
     // It has failed, as for want of memory: the next tick() ends it.
     void lose() noexcept { client_->doom(); }
@@ -42,7 +42,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession>,
     void leave() { session_.leave(); }
     bool closed() const { return closed_; }
     bool busy() const { return session_.busy(); }
-    ClientRecord& record() override { return *client_; }
+    sessions::ClientRecord& record() override { return *client_; }
     void note_seen() override;
     // Not while the client has anything pinned: what is left of the session then keeps its place.
     bool may_yield() override;
@@ -56,7 +56,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession>,
     class PinHolder;
 
     // A segment in the upload is a parcel until it is copied, or dropped.
-    class UploadReceiver : public Receiver {
+    class UploadReceiver : public sessions::Receiver {
       public:
         explicit UploadReceiver(LocalSession& session) : session_(session) {}
         // A parcel for a segment, and what becomes of it: it is dropped unless it is received or
@@ -64,7 +64,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession>,
         Parcel begin(const local::RoomHeader& segment);
         void settle(bool kept);
         void receive(Parcel parcel, std::unique_ptr<Sink> sink, std::uint64_t length,
-                     Write write) override;
+                     memory::Write write) override;
         void drop(Parcel parcel) override;
 
       private:
@@ -96,10 +96,10 @@ class LocalSession : public std::enable_shared_from_this<LocalSession>,
     // The same of what is no reply.
     void send_other(local::OutMessage message);
 
-    const std::shared_ptr<EventThread> thread_;
-    const std::shared_ptr<ClientRecord> client_;
+    const std::shared_ptr<threads::EventThread> thread_;
+    const std::shared_ptr<sessions::ClientRecord> client_;
     const std::function<void()> look_;
-    Turns::Seat seat_;
+    sessions::Turns::Seat seat_;
     const bool takes_files_;  // whether it takes over what comes in files
     local::LocalSocket socket_;
     Showings showings_;
@@ -107,7 +107,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession>,
     std::optional<SeenUpload> upload_;
     UploadReceiver receiver_;
     const std::shared_ptr<LocalSending> sending_;
-    Session session_;
+    sessions::Session session_;
     bool closed_ = false;
     bool root_sent_ = false;
     bool waits_ = false;      // for the socket to take more
@@ -116,4 +116,4 @@ class LocalSession : public std::enable_shared_from_this<LocalSession>,
     std::uint64_t seen_ = 0;  // by the client, when that was looked at last
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::local_server

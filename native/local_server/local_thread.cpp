@@ -7,12 +7,13 @@
 
 #include "base/status.hpp"
 
-namespace ucxstore {
+namespace ucxstore::local_server {
 
-LocalThread::LocalThread(const Service& service, int index)
+LocalThread::LocalThread(const sessions::Service& service, int index)
     : service_(service),
-      thread_(std::make_shared<EventThread>(driver_, "ucxstore-loc" + std::to_string(index))) {
-    watch_recycler(*thread_);
+      thread_(
+          std::make_shared<threads::EventThread>(driver_, "ucxstore-loc" + std::to_string(index))) {
+    threads::watch_recycler(*thread_);
     if (const auto& shelf = service_.storages.shelf) {
         thread_->post(
             [this, shelf] { thread_->watch(shelf->timer(), [shelf] { shelf->trim(); }); });
@@ -28,12 +29,12 @@ LocalThread::LocalThread(const Service& service, int index)
     }
 }
 
-void LocalThread::attach(Fd socket, const wire::Token& token, const Admitted& client,
-                         std::string_view answer) {
+void LocalThread::attach(base::Fd socket, const protocol::Token& token,
+                         const sessions::Admitted& client, std::string_view answer) {
     thread_->call(
         [&] {
             if (ended_) {
-                throw Error(ErrorKind::connect, kServerClosed);
+                throw base::Error(base::ErrorKind::connect, sessions::kServerClosed);
             }
             // The session calls it only while it is there.
             auto* const place = new LocalSession*(nullptr);
@@ -45,19 +46,19 @@ void LocalThread::attach(Fd socket, const wire::Token& token, const Admitted& cl
             auto session = std::make_shared<LocalSession>(thread_, turns_, life_->descriptor(),
                                                           std::move(socket), service_, token,
                                                           client, [this, self] { look(*self); });
-            if (!session->record().account()->has_room(Held::descriptors, 1)) {
-                throw Error(ErrorKind::connect,
-                            "descriptors that its origin has passed are still to be closed");
+            if (!session->record().account()->has_room(sessions::Held::descriptors, 1)) {
+                throw base::Error(base::ErrorKind::connect,
+                                  "descriptors that its origin has passed are still to be closed");
             }
             static_cast<void>(send(fd, answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL));
-            session->set_on_doom([this] { deadline_ = TimePoint::min(); });
+            session->set_on_doom([this] { deadline_ = base::TimePoint::min(); });
             *self = session.get();
             sessions_.push_back(std::move(session));
             look(*self);  // a grant has an end, whether its client ever says something or not
             ++service_.counters->sessions;
             return true;
         },
-        kServerClosed);
+        sessions::kServerClosed);
 }
 
 std::size_t LocalThread::sessions() {
@@ -86,23 +87,23 @@ void LocalThread::leave() {
 
 void LocalThread::visit(const Visitor& visitor) {
     thread_->post_and_wait([&] {
-        std::vector<Yielding*> open;
+        std::vector<sessions::Yielding*> open;
         for (const auto& session : sessions_) {
             if (!session->closed()) {
                 open.push_back(session.get());
             }
         }
         visitor(open);
-        deadline_ = Clock::now();
+        deadline_ = base::Clock::now();
     });
 }
 
 void LocalThread::look(LocalSession* session) {
-    const TimePoint due = tick_of(*session, Clock::now());
-    deadline_ = session->closed() ? TimePoint::min() : std::min(deadline_, due);
+    const base::TimePoint due = tick_of(*session, base::Clock::now());
+    deadline_ = session->closed() ? base::TimePoint::min() : std::min(deadline_, due);
 }
 
-TimePoint LocalThread::tick_of(LocalSession& session, TimePoint now) noexcept {
+base::TimePoint LocalThread::tick_of(LocalSession& session, base::TimePoint now) noexcept {
     try {
         return session.tick(now);
     } catch (const std::exception&) {  // for want of memory
@@ -115,15 +116,15 @@ void LocalThread::lose_all() noexcept {
     for (const auto& session : sessions_) {
         session->lose();
     }
-    deadline_ = TimePoint::min();
+    deadline_ = base::TimePoint::min();
 }
 
-void LocalThread::tick(TimePoint now) {
+void LocalThread::tick(base::TimePoint now) {
     turns_.run();
     if (now < deadline_) {
         return;
     }
-    deadline_ = TimePoint::max();
+    deadline_ = base::TimePoint::max();
     for (const auto& session : sessions_) {
         deadline_ = std::min(deadline_, tick_of(*session, now));
     }
@@ -143,4 +144,4 @@ void LocalThread::close() {
     thread_->stop();
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::local_server

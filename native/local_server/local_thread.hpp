@@ -14,12 +14,12 @@
 #include "shared/life.hpp"
 #include "threads/event_thread.hpp"
 
-namespace ucxstore {
+namespace ucxstore::local_server {
 
-class LocalThread : public YieldingThread {
+class LocalThread : public sessions::YieldingThread {
   public:
     // Throws Error(resource).
-    LocalThread(const Service& service, int index);
+    LocalThread(const sessions::Service& service, int index);
     LocalThread(const LocalThread&) = delete;
     LocalThread& operator=(const LocalThread&) = delete;
     ~LocalThread() override { close(); }
@@ -29,14 +29,14 @@ class LocalThread : public YieldingThread {
     // Starts a session on a connected socket, and tells the client so with `answer`. Whoever held
     // the socket to do that later might be the last to close it, and so wait for the closes of all
     // descriptors that it brought unread. Throws Error(connect).
-    void attach(Fd socket, const wire::Token& token, const Admitted& client,
+    void attach(base::Fd socket, const protocol::Token& token, const sessions::Admitted& client,
                 std::string_view answer = {});
     // The number of clients.
     std::size_t sessions();
     // Whether anything is under way with a client.
     bool busy();
     // As TaskThread::post().
-    bool post(Task task) { return thread_->post(std::move(task)); }
+    bool post(threads::Task task) { return thread_->post(std::move(task)); }
     // Tells all clients that the server ends.
     void leave();
     // Ends all sessions, and the thread.
@@ -44,12 +44,12 @@ class LocalThread : public YieldingThread {
 
   private:
     // A class of its own, as the thread runs before a class derived from Driver is complete.
-    class Driver final : public TaskThread::Driver {
+    class Driver final : public threads::TaskThread::Driver {
       public:
         explicit Driver(LocalThread& owner) : owner_(owner) {}
-        void tick(TimePoint now) override { owner_.tick(now); }
-        TimePoint deadline() const override {
-            return owner_.turns_.empty() ? owner_.deadline_ : TimePoint::min();
+        void tick(base::TimePoint now) override { owner_.tick(now); }
+        base::TimePoint deadline() const override {
+            return owner_.turns_.empty() ? owner_.deadline_ : base::TimePoint::min();
         }
         void failed(const char*) noexcept override { owner_.lose_all(); }
 
@@ -58,23 +58,23 @@ class LocalThread : public YieldingThread {
     };
 
     void visit(const Visitor& visitor) override;
-    void tick(TimePoint now);
+    void tick(base::TimePoint now);
     void look(LocalSession* session);
     // As LocalSession::tick(); a failure loses the session.
-    TimePoint tick_of(LocalSession& session, TimePoint now) noexcept;
+    base::TimePoint tick_of(LocalSession& session, base::TimePoint now) noexcept;
     void lose_all() noexcept;
 
-    const Service service_;
+    const sessions::Service service_;
     Driver driver_{*this};
     // On the thread:
     std::optional<shared::Life> life_;
-    Turns turns_;
+    sessions::Turns turns_;
     std::vector<std::shared_ptr<LocalSession>> sessions_;
-    TimePoint deadline_ = TimePoint::max();
+    base::TimePoint deadline_ = base::TimePoint::max();
     bool ended_ = false;
 
-    std::shared_ptr<EventThread> thread_;  // sessions hold it, too
-    std::shared_ptr<void> drops_;          // what tells of arenas that have gone
+    std::shared_ptr<threads::EventThread> thread_;  // sessions hold it, too
+    std::shared_ptr<void> drops_;                   // what tells of arenas that have gone
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::local_server

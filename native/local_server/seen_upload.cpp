@@ -11,20 +11,20 @@
 #include "local/frames.hpp"
 #include "memory/resident.hpp"
 
-namespace ucxstore {
+namespace ucxstore::local_server {
 namespace {
 
 constexpr std::uint64_t kPiece = 64 << 10;
 
 }  // namespace
 
-SeenUpload::SeenUpload(Fd&& file)
+SeenUpload::SeenUpload(base::Fd&& file)
     : mapping_(file, local::FileMapping::Access::read, local::kMaxUploadBytes),
       file_(std::move(file)) {}
 
 // To read a hole of a mapping would fill it, with memory that the kernel counts to this process.
 bool SeenUpload::is_there(std::uint64_t place, std::uint64_t length) const {
-    return is_resident(file_, mapping_.data() + place, length);
+    return memory::is_resident(file_, mapping_.data() + place, length);
 }
 
 // As above, but holes stay holes. It takes twice the time.
@@ -36,19 +36,19 @@ void SeenUpload::read(std::uint64_t place, std::span<std::byte> target) const {
             if (got < 0 && errno == EINTR) {
                 continue;
             }
-            throw Error(ErrorKind::protocol, "an upload that cannot be read");
+            throw base::Error(base::ErrorKind::protocol, "an upload that cannot be read");
         }
         place += static_cast<std::uint64_t>(got);
         target = target.subspan(static_cast<std::size_t>(got));
     }
 }
 
-void SeenUpload::copy(std::uint64_t place, std::span<std::byte> target, Write how) const {
+void SeenUpload::copy(std::uint64_t place, std::span<std::byte> target, memory::Write how) const {
     if (!is_there(place, target.size())) {
         return read(place, target);
     }
     const ucp_dt_iov_t piece{target.data(), target.size()};
-    Copier({&piece, 1}).scatter(0, mapping_.data() + place, target.size(), how);
+    memory::Copier({&piece, 1}).scatter(0, mapping_.data() + place, target.size(), how);
 }
 
 void SeenUpload::pass(std::uint64_t place, std::uint64_t length, const Take& take) const {
@@ -63,4 +63,4 @@ void SeenUpload::pass(std::uint64_t place, std::uint64_t length, const Take& tak
     }
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::local_server

@@ -10,17 +10,17 @@
 #include "local/file_mapping.hpp"
 #include "memory/copier.hpp"
 
-namespace ucxstore {
+namespace ucxstore::local_server {
 
 // To read it takes no memory of the server's: its holes are zeros, and stay holes.
 class SeenUpload {
   public:
     // Throws Error(protocol) for what is no upload, and leaves that to the caller.
-    explicit SeenUpload(Fd&& file);
+    explicit SeenUpload(base::Fd&& file);
 
     std::uint64_t size() const { return mapping_.size(); }
     // Copies what lies at this place.
-    void copy(std::uint64_t place, std::span<std::byte> target, Write how) const;
+    void copy(std::uint64_t place, std::span<std::byte> target, memory::Write how) const;
     // Hands it over, in pieces.
     using Take = std::function<void(std::uint64_t offset, std::span<const std::byte> bytes)>;
     void pass(std::uint64_t place, std::uint64_t length, const Take& take) const;
@@ -30,7 +30,7 @@ class SeenUpload {
     void read(std::uint64_t place, std::span<std::byte> target) const;
 
     const local::FileMapping mapping_;
-    const Fd file_;
+    const base::Fd file_;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::local_server

@@ -4,14 +4,10 @@
 
 #include "base/status.hpp"
 
-namespace ucxstore {
+namespace ucxstore::local_server {
 namespace {
 
-using local::copy_of;
-using local::FrameKind;
-using local::raw;
-
-local::OutMessage with_descriptor(FrameKind kind, Fd descriptor, std::string header) {
+local::OutMessage with_descriptor(local::FrameKind kind, base::Fd descriptor, std::string header) {
     local::OutMessage message{.kind = kind, .header = std::move(header)};
     message.descriptors.push_back(std::move(descriptor));
     return message;
@@ -20,8 +16,9 @@ local::OutMessage with_descriptor(FrameKind kind, Fd descriptor, std::string hea
 }  // namespace
 
 Showing::Showing(std::shared_ptr<shared::Shelf> shelf, int life, std::shared_ptr<const void> keeps,
-                 std::shared_ptr<shared::Holder> holder, std::shared_ptr<SeenByClient> seen_by,
-                 std::uint64_t number, std::string space)
+                 std::shared_ptr<shared::Holder> holder,
+                 std::shared_ptr<base::SeenByClient> seen_by, std::uint64_t number,
+                 std::string space)
     : shelf_(std::move(shelf)),
       life_(life),
       keeps_(std::move(keeps)),
@@ -40,7 +37,7 @@ Showing::~Showing() {
 
 bool Showing::pinned() const { return pins_ != nullptr && shelf_->pins_any(*pins_); }
 
-bool Showing::show(const Region& value, std::vector<local::OutMessage>& messages) {
+bool Showing::show(const memory::Region& value, std::vector<local::OutMessage>& messages) {
     const auto number = shelf_->arena_with(value);
     if (!number) {
         return false;
@@ -48,8 +45,8 @@ bool Showing::show(const Region& value, std::vector<local::OutMessage>& messages
     if (pins_ == nullptr) {
         auto pins = shelf_->add_reader(keeps_, holder_);
         auto [table, lifeline] = pins->take_descriptors();
-        messages.push_back(with_descriptor(FrameKind::pins, copy_of(life_),
-                                           raw(local::ShelfHeader{number_}) + space_));
+        messages.push_back(with_descriptor(local::FrameKind::pins, local::copy_of(life_),
+                                           local::raw(local::ShelfHeader{number_}) + space_));
         messages.back().descriptors.push_back(std::move(table));
         messages.back().descriptors.push_back(std::move(lifeline));
         messages.back().descriptors.push_back(shelf_->reader_limit());
@@ -58,17 +55,18 @@ bool Showing::show(const Region& value, std::vector<local::OutMessage>& messages
     }
     if (generation_ != shelf_->generation()) {
         auto [descriptor, generation] = shelf_->index();
-        messages.push_back(with_descriptor(FrameKind::index, std::move(descriptor),
-                                           raw(local::ShelfHeader{number_})));
+        messages.push_back(with_descriptor(local::FrameKind::index, std::move(descriptor),
+                                           local::raw(local::ShelfHeader{number_})));
         generation_ = generation;
     }
     if (!arenas_.contains(*number)) {
         auto [descriptor, bytes] = shelf_->arena(*number);  // it is there, as the value is
-        messages.push_back(with_descriptor(FrameKind::arena, std::move(descriptor),
-                                           raw(local::ArenaHeader{*number, number_, bytes})));
+        messages.push_back(
+            with_descriptor(local::FrameKind::arena, std::move(descriptor),
+                            local::raw(local::ArenaHeader{*number, number_, bytes})));
         arenas_.insert(*number);
     }
     return true;
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::local_server

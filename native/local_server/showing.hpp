@@ -10,7 +10,7 @@
 #include "local/local_socket.hpp"
 #include "shared/shelf.hpp"
 
-namespace ucxstore {
+namespace ucxstore::local_server {
 
 // On the session's thread.
 class Showing {
@@ -20,7 +20,7 @@ class Showing {
     // is the shelf's for the client, and `space` the name of the scratch space that it is of; ""
     // for none.
     Showing(std::shared_ptr<shared::Shelf> shelf, int life, std::shared_ptr<const void> keeps,
-            std::shared_ptr<shared::Holder> holder, std::shared_ptr<SeenByClient> seen_by,
+            std::shared_ptr<shared::Holder> holder, std::shared_ptr<base::SeenByClient> seen_by,
             std::uint64_t number = local::kMainShelf, std::string space = {});
     Showing(const Showing&) = delete;
     Showing& operator=(const Showing&) = delete;
@@ -29,7 +29,7 @@ class Showing {
 
     // Appends the messages that the client needs to see the value itself; false where it is none of
     // the shelf's. Throws Error(resource), Error(memory).
-    bool show(const Region& value, std::vector<local::OutMessage>& messages);
+    bool show(const memory::Region& value, std::vector<local::OutMessage>& messages);
     // Whether the client was shown this arena, which has gone; to be called once.
     bool forget(std::uint32_t arena) { return arenas_.erase(arena) > 0; }
     // Values that the client says it has read there.
@@ -45,7 +45,7 @@ class Showing {
     const int life_;
     const std::shared_ptr<const void> keeps_;
     const std::shared_ptr<shared::Holder> holder_;
-    const std::shared_ptr<SeenByClient> seen_by_;
+    const std::shared_ptr<base::SeenByClient> seen_by_;
     const std::uint64_t number_;
     const std::string space_;
     std::shared_ptr<shared::PinTable> pins_;
@@ -53,4 +53,4 @@ class Showing {
     std::set<std::uint32_t> arenas_;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::local_server

@@ -6,10 +6,7 @@
 #include "base/status.hpp"
 #include "protocol/keys.hpp"
 
-namespace ucxstore {
-
-using local::FrameKind;
-using local::OutMessage;
+namespace ucxstore::local_server {
 
 namespace {
 
@@ -32,7 +29,7 @@ bool Showings::may_have_more_tables() {
     if (are_few()) {
         return true;
     }
-    const TimePoint now = Clock::now();
+    const base::TimePoint now = base::Clock::now();
     if (now < look_again_) {
         return false;
     }
@@ -45,15 +42,16 @@ bool Showings::may_have_more_tables() {
 }
 
 // The value where clients see it; nullptr for nowhere.
-std::shared_ptr<const Region> Showings::shelved(const PendingGet& get) const {
+std::shared_ptr<const memory::Region> Showings::shelved(const sessions::PendingGet& get) const {
     const std::uint64_t bytes = get.value()->size();
     const bool may_copy = bytes <= kCopiedForPart || get.size() >= bytes / 2;
-    const bool of_source = storages_.source != nullptr && !wire::space_of(get.key());
+    const bool of_source = storages_.source != nullptr && !protocol::space_of(get.key());
     return of_source ? storages_.source->show(get.key(), get.value(), may_copy) : get.value();
 }
 
-std::shared_ptr<const Region> Showings::show(const PendingGet& get, const OnDrop& on_drop,
-                                             std::vector<OutMessage>& messages) {
+std::shared_ptr<const memory::Region> Showings::show(const sessions::PendingGet& get,
+                                                     const OnDrop& on_drop,
+                                                     std::vector<local::OutMessage>& messages) {
     auto value = shelved(get);
     const auto shelf = value == nullptr ? nullptr : shared::Shelf::of(*value);
     if (shelf == nullptr || !may_have_more_tables()) {
@@ -61,11 +59,11 @@ std::shared_ptr<const Region> Showings::show(const PendingGet& get, const OnDrop
     }
     // A client that asks for a key in a scratch space knows its name, which is the secret of those
     // who may see it.
-    const auto name = wire::space_of(get.key());
+    const auto name = protocol::space_of(get.key());
     Showing* found = nullptr;
     try {
         found = name ? &space(shelf, *name, on_drop, messages) : &main(shelf);
-    } catch (const Error&) {  // for want of room for another table
+    } catch (const base::Error&) {  // for want of room for another table
         return nullptr;
     }
     Showing& showing = *found;
@@ -75,7 +73,7 @@ std::shared_ptr<const Region> Showings::show(const PendingGet& get, const OnDrop
             shelf->count_shown();
             return value;
         }
-    } catch (const Error&) {  // for want of descriptors: the client has not got all
+    } catch (const base::Error&) {  // for want of descriptors: the client has not got all
         messages.erase(messages.begin() + before, messages.end());
         if (!name) {
             main_.reset();
@@ -96,7 +94,7 @@ Showing& Showings::main(const std::shared_ptr<shared::Shelf>& shelf) {
 
 // It is the last of the list from then on.
 Showing& Showings::space(const std::shared_ptr<shared::Shelf>& shelf, std::string_view name,
-                         const OnDrop& on_drop, std::vector<OutMessage>& messages) {
+                         const OnDrop& on_drop, std::vector<local::OutMessage>& messages) {
     const auto found = std::ranges::find_if(
         spaces_, [&](const Space& one) { return one.showing->space() == name; });
     if (found != spaces_.end() && found->showing->shelf() == shelf) {
@@ -120,7 +118,7 @@ Showing& Showings::space(const std::shared_ptr<shared::Shelf>& shelf, std::strin
 
 // The one where the client has read least since the last look; of several, the one that was asked
 // for longest ago.
-void Showings::forget_one(std::vector<OutMessage>& messages) {
+void Showings::forget_one(std::vector<local::OutMessage>& messages) {
     auto least = spaces_.begin();
     std::uint64_t fewest = ~std::uint64_t{0};
     for (auto one = spaces_.begin(); one != spaces_.end(); ++one) {
@@ -134,14 +132,15 @@ void Showings::forget_one(std::vector<OutMessage>& messages) {
     forget(least, messages);
 }
 
-void Showings::forget(Spaces::iterator space, std::vector<OutMessage>& messages) {
+void Showings::forget(Spaces::iterator space, std::vector<local::OutMessage>& messages) {
     const local::ShelfHeader header{space->showing->number()};
-    messages.push_back({.kind = FrameKind::ended,
+    messages.push_back({.kind = local::FrameKind::ended,
                         .header = {reinterpret_cast<const char*>(&header), sizeof(header)}});
     spaces_.erase(space);
 }
 
-void Showings::drop(std::uint64_t shelf, std::uint32_t arena, std::vector<OutMessage>& messages) {
+void Showings::drop(std::uint64_t shelf, std::uint32_t arena,
+                    std::vector<local::OutMessage>& messages) {
     Showing* showing = shelf == local::kMainShelf ? main_.get() : nullptr;
     if (shelf != local::kMainShelf) {
         const auto found = std::ranges::find_if(
@@ -156,7 +155,7 @@ void Showings::drop(std::uint64_t shelf, std::uint32_t arena, std::vector<OutMes
     }
     if (showing != nullptr && showing->forget(arena)) {
         const local::ArenaHeader header{arena, shelf, 0};
-        messages.push_back({.kind = FrameKind::dropped,
+        messages.push_back({.kind = local::FrameKind::dropped,
                             .header = {reinterpret_cast<const char*>(&header), sizeof(header)}});
     }
 }
@@ -189,4 +188,4 @@ void Showings::close() {
     keeps_.reset();
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::local_server

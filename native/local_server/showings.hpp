@@ -14,7 +14,7 @@
 #include "sessions/pending_get.hpp"
 #include "sessions/storages.hpp"
 
-namespace ucxstore {
+namespace ucxstore::local_server {
 
 // On the session's thread.
 class Showings {
@@ -30,9 +30,9 @@ class Showings {
     // `life` is the descriptor of the thread's life. `keeps` lives until the client has let go of
     // all its tables of pins; nobody else has many copies. `seen_by` is told where it reads.
     Showings(
-        Storages storages, int life, std::shared_ptr<const void> keeps,
+        sessions::Storages storages, int life, std::shared_ptr<const void> keeps,
         MakeHolder make_holder = [] { return nullptr; },
-        std::shared_ptr<SeenByClient> seen_by = std::make_shared<SeenByClient>())
+        std::shared_ptr<base::SeenByClient> seen_by = std::make_shared<base::SeenByClient>())
         : storages_(std::move(storages)),
           life_(life),
           keeps_(std::move(keeps)),
@@ -43,8 +43,9 @@ class Showings {
 
     // Appends the messages that the client needs to see the value of an open get itself, and
     // returns the value where it sees it; nullptr where it cannot.
-    std::shared_ptr<const Region> show(const PendingGet& get, const OnDrop& on_drop,
-                                       std::vector<local::OutMessage>& messages);
+    std::shared_ptr<const memory::Region> show(const sessions::PendingGet& get,
+                                               const OnDrop& on_drop,
+                                               std::vector<local::OutMessage>& messages);
     // Appends what the client is to be told of an arena that has gone, or of the end of a shelf.
     void drop(std::uint64_t shelf, std::uint32_t arena, std::vector<local::OutMessage>& messages);
     // Values that the client says it has read.
@@ -65,22 +66,22 @@ class Showings {
     using Spaces = std::list<Space>;
 
     bool may_have_more_tables();
-    std::shared_ptr<const Region> shelved(const PendingGet& get) const;
+    std::shared_ptr<const memory::Region> shelved(const sessions::PendingGet& get) const;
     Showing& main(const std::shared_ptr<shared::Shelf>& shelf);
     Showing& space(const std::shared_ptr<shared::Shelf>& shelf, std::string_view name,
                    const OnDrop& on_drop, std::vector<local::OutMessage>& messages);
     void forget_one(std::vector<local::OutMessage>& messages);
     void forget(Spaces::iterator space, std::vector<local::OutMessage>& messages);
 
-    const Storages storages_;
+    const sessions::Storages storages_;
     const int life_;
     std::shared_ptr<const void> keeps_;
     const MakeHolder make_holder_;
-    const std::shared_ptr<SeenByClient> seen_by_;
+    const std::shared_ptr<base::SeenByClient> seen_by_;
     std::unique_ptr<Showing> main_;
-    Spaces spaces_;           // the one asked for last is at the end
-    TimePoint look_again_{};  // at which tables there still are
+    Spaces spaces_;                 // the one asked for last is at the end
+    base::TimePoint look_again_{};  // at which tables there still are
     std::uint64_t last_number_ = local::kMainShelf;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::local_server

@@ -9,7 +9,7 @@
 #include "sessions/storages.hpp"
 #include "shared/session_page.hpp"
 
-namespace ucxstore {
+namespace ucxstore::local_server {
 
 // On the session's thread.
 class ShownRoot {
@@ -17,8 +17,8 @@ class ShownRoot {
     // nullptr where values are in no directory, or the client at the socket must not see it: then
     // they are sent. `life` is the descriptor of the thread's life.
     // `seen_by` is told where the client reads.
-    static std::unique_ptr<ShownRoot> make(const Storages& storages, int life, int socket,
-                                           std::shared_ptr<SeenByClient> seen_by);
+    static std::unique_ptr<ShownRoot> make(const sessions::Storages& storages, int life, int socket,
+                                           std::shared_ptr<base::SeenByClient> seen_by);
     ShownRoot(const ShownRoot&) = delete;
     ShownRoot& operator=(const ShownRoot&) = delete;
     // From now on the client finds nothing.
@@ -34,11 +34,12 @@ class ShownRoot {
 
   private:
     // Throws Error(resource), Error(memory).
-    ShownRoot(const Storages& storages, int life, std::shared_ptr<SeenByClient> seen_by);
+    ShownRoot(const sessions::Storages& storages, int life,
+              std::shared_ptr<base::SeenByClient> seen_by);
 
-    const std::shared_ptr<SeenByClient> seen_by_;
+    const std::shared_ptr<base::SeenByClient> seen_by_;
     const std::shared_ptr<shared::SessionPage> page_;
     local::OutMessage message_{.kind = local::FrameKind::root};
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::local_server

@@ -7,7 +7,7 @@
 #include <emmintrin.h>
 #endif
 
-namespace ucxstore {
+namespace ucxstore::memory {
 namespace {
 
 #ifdef __SSE2__
@@ -115,4 +115,4 @@ void Copier::gather(std::uint64_t offset, std::byte* target, std::uint64_t lengt
     }
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::memory

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-namespace ucxstore {
+namespace ucxstore::memory {
 
 // How a copy writes. An ordinary store first fetches the line that it is about to overwrite, and
 // keeps it. Past the caches nothing is fetched, and nothing is kept: right where the memory is
@@ -40,4 +40,4 @@ class Copier {
     std::uint64_t begin_ = 0;  // where it begins in the message
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::memory

@@ -14,7 +14,7 @@
 #define UCXSTORE_CRC_TARGET [[gnu::target("+crc")]]
 #endif
 
-namespace ucxstore {
+namespace ucxstore::memory {
 namespace {
 
 // Bits are reflected: the highest power of x is bit 0.
@@ -231,4 +231,4 @@ void RunningSum::add(std::uint64_t offset, std::span<const std::byte> bytes) {
     }
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::memory

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 
-namespace ucxstore {
+namespace ucxstore::memory {
 
 // Of the bytes that `before` is the checksum of, and these behind them. That of no bytes is 0.
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before = 0);
@@ -36,4 +36,4 @@ class RunningSum {
     std::uint32_t others_ = 0;    // of the other fragments, each as if zeros followed it
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::memory

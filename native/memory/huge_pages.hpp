@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace ucxstore {
+namespace ucxstore::memory {
 
 constexpr std::uint64_t kHugePageBytes = 2ull << 20;
 
@@ -52,4 +52,4 @@ inline void* map_aligned(std::uint64_t bytes, int protection, int flags, int fd)
     return mapped;
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::memory

@@ -7,7 +7,7 @@
 
 #include "memory/huge_pages.hpp"
 
-namespace ucxstore {
+namespace ucxstore::memory {
 namespace {
 
 class JoinedMemory final : public Region {
@@ -66,4 +66,4 @@ std::shared_ptr<Region> join(std::span<const std::span<const std::byte>> parts) 
     return joined;
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::memory

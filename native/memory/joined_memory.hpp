@@ -8,11 +8,11 @@
 
 #include "memory/region.hpp"
 
-namespace ucxstore {
+namespace ucxstore::memory {
 
 // Maps parts one after the other, once more. All must be whole pages of shared mappings to read,
 // whose pages stay as they are for as long as the region is there. nullptr where that cannot be:
 // nothing is ever copied.
 std::shared_ptr<Region> join(std::span<const std::span<const std::byte>> parts);
 
-}  // namespace ucxstore
+}  // namespace ucxstore::memory

@@ -4,7 +4,7 @@
 
 #include "memory/crc32c.hpp"
 
-namespace ucxstore {
+namespace ucxstore::memory {
 namespace {
 
 constexpr std::uint64_t kKnown = 1ull << 32;
@@ -45,4 +45,4 @@ std::uint32_t KeptSums::block(std::uint64_t index) {
     return static_cast<std::uint32_t>(known);
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::memory

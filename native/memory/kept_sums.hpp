@@ -8,7 +8,7 @@
 #include <memory>
 #include <span>
 
-namespace ucxstore {
+namespace ucxstore::memory {
 
 // Any thread.
 class KeptSums {
@@ -28,4 +28,4 @@ class KeptSums {
     const std::unique_ptr<std::atomic<std::uint64_t>[]> blocks_;  // kKnown and the sum, or 0
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::memory

@@ -13,7 +13,7 @@
 #include "base/status.hpp"
 #include "memory/huge_pages.hpp"
 
-namespace ucxstore {
+namespace ucxstore::memory {
 namespace {
 
 using namespace std::chrono_literals;
@@ -45,7 +45,7 @@ std::byte* map_at(std::byte* address, std::uint64_t capacity) {
 
 Mapping map(std::uint64_t size) {
     if (size > SIZE_MAX - 2 * kHugePage) {
-        throw Error(ErrorKind::memory, "a value larger than any memory");
+        throw base::Error(base::ErrorKind::memory, "a value larger than any memory");
     }
     Mapping mapping{};
     const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
@@ -64,7 +64,7 @@ Mapping map(std::uint64_t size) {
         mapping.data = memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
     }
     if (mapping.data == nullptr) {
-        throw_errno("memory for " + std::to_string(size) + " bytes", ErrorKind::memory);
+        base::throw_errno("memory for " + std::to_string(size) + " bytes", base::ErrorKind::memory);
     }
     last = reinterpret_cast<std::uintptr_t>(mapping.data);
     madvise(mapping.data, mapping.capacity, MADV_HUGEPAGE);  // advice: it may be refused
@@ -77,7 +77,7 @@ Mapping map(std::uint64_t size) {
 
 void unmap(const Mapping& mapping) { munmap(mapping.data, mapping.capacity); }
 
-constinit Global<Recycler> recycler_of_process;
+constinit base::Global<Recycler> recycler_of_process;
 
 }  // namespace
 
@@ -93,7 +93,7 @@ void Recycler::drop(std::list<Idle>::iterator entry, std::list<Idle>& dropped) {
 Recycler::Recycler(std::uint64_t limit)
     : limit_(limit), timer_(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) {
     if (!timer_) {
-        throw_errno("creating a timer", ErrorKind::resource);
+        base::throw_errno("creating a timer", base::ErrorKind::resource);
     }
     enlist_last();
 }
@@ -104,7 +104,7 @@ Mapping Recycler::take(std::uint64_t size, Kept kept) {
     const std::uint64_t most = size + size / 8 + (kept == Kept::briefly ? kHugePage : 0);
     std::list<Idle> dropped;
     {
-        const Lock lock(mutex_);
+        const base::Lock lock(mutex_);
         auto best = kept_.end();
         for (auto entry = kept_.begin(); entry != kept_.end(); ++entry) {
             const std::uint64_t capacity = entry->mapping.capacity;
@@ -141,7 +141,7 @@ void Recycler::give(const Mapping& mapping) {
     }
     std::list<Idle> dropped;
     {
-        const Lock lock(mutex_);
+        const base::Lock lock(mutex_);
         kept_.splice(kept_.end(), added);
         bytes_ += mapping.capacity;
         if (kept_.size() == 1) {
@@ -162,7 +162,7 @@ void Recycler::trim() {
     static_cast<void>(!::read(timer_.get(), &expirations, sizeof(expirations)));
     std::list<Idle> dropped;
     {
-        const Lock lock(mutex_);
+        const base::Lock lock(mutex_);
         while (!kept_.empty() && kept_.front().since + kKeepFor <= now) {
             drop(kept_.begin(), dropped);
         }
@@ -182,8 +182,8 @@ void Recycler::set_timer() {
 }
 
 std::uint64_t Recycler::kept() const {
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     return bytes_;
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::memory

@@ -11,7 +11,7 @@
 #include "base/handle.hpp"
 #include "base/mutex.hpp"
 
-namespace ucxstore {
+namespace ucxstore::memory {
 
 // An anonymous mapping that begins on a huge page. `present`: whether its pages are memory already,
 // before anybody has written to them.
@@ -25,7 +25,7 @@ struct Mapping {
 enum class Kept { briefly, for_long };
 
 // A forked child has what its parent keeps, and its own share of it.
-class Recycler final : private AroundForks {
+class Recycler final : private base::AroundForks {
   public:
     using TimePoint = std::chrono::steady_clock::time_point;
 
@@ -60,10 +60,10 @@ class Recycler final : private AroundForks {
     void drop(std::list<Idle>::iterator entry, std::list<Idle>& dropped) REQUIRES(mutex_);
 
     const std::uint64_t limit_;
-    const Fd timer_;
-    mutable Mutex mutex_;
+    const base::Fd timer_;
+    mutable base::Mutex mutex_;
     std::list<Idle> kept_ GUARDED_BY(mutex_);  // the oldest first
     std::uint64_t bytes_ GUARDED_BY(mutex_) = 0;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::memory

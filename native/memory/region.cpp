@@ -8,7 +8,7 @@
 #include "base/status.hpp"
 #include "memory/crc32c.hpp"
 
-namespace ucxstore {
+namespace ucxstore::memory {
 namespace {
 
 // Smaller values come from the heap; a mapping of their own would cost more than it saves.
@@ -19,8 +19,8 @@ class HeapRegion : public Region {
     explicit HeapRegion(std::uint64_t size)
         : data_(static_cast<std::byte*>(std::malloc(size == 0 ? 1 : size))), size_(size) {
         if (data_ == nullptr) {
-            throw Error(ErrorKind::memory,
-                        "not enough memory for a value of " + std::to_string(size) + " bytes");
+            throw base::Error(base::ErrorKind::memory, "not enough memory for a value of " +
+                                                           std::to_string(size) + " bytes");
         }
     }
     HeapRegion(const HeapRegion&) = delete;
@@ -75,4 +75,4 @@ std::shared_ptr<Region> allocate_region(std::uint64_t size, Kept kept) {
     return std::make_shared<RecycledRegion>(size, kept);
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::memory

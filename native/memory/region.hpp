@@ -15,7 +15,7 @@
 #include "memory/kept_sums.hpp"
 #include "memory/recycler.hpp"
 
-namespace ucxstore {
+namespace ucxstore::memory {
 
 // What a cache can keep: it has a size, and may be other than memory.
 class Sized {
@@ -83,4 +83,4 @@ class Region : public Sized {
 // recycled (recycler.hpp). Throws Error(memory) where there is not enough.
 std::shared_ptr<Region> allocate_region(std::uint64_t size, Kept kept = Kept::briefly);
 
-}  // namespace ucxstore
+}  // namespace ucxstore::memory

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <array>
 
-namespace ucxstore {
+namespace ucxstore::memory {
 namespace {
 
 constexpr std::uint64_t kPage = 4096;
@@ -16,7 +16,7 @@ constexpr std::uint64_t kPagesAtOnce = 4096;
 constexpr uid_t kNobody = 65534;  // users of other namespaces
 
 // Else mincore(2) says that every page is there, or its owner can make it say so meanwhile.
-bool is_told(const Fd& file) {
+bool is_told(const base::Fd& file) {
     struct stat status{};
     const uid_t user = geteuid();
     return fstat(file.get(), &status) == 0 &&
@@ -25,7 +25,7 @@ bool is_told(const Fd& file) {
 
 }  // namespace
 
-bool is_resident(const Fd& file, const std::byte* begin, std::uint64_t bytes) {
+bool is_resident(const base::Fd& file, const std::byte* begin, std::uint64_t bytes) {
     const std::uint64_t ahead = reinterpret_cast<std::uintptr_t>(begin) % kPage;
     auto* at = const_cast<std::byte*>(begin) - ahead;
     std::uint64_t pages = (ahead + bytes + kPage - 1) / kPage;
@@ -43,4 +43,4 @@ bool is_resident(const Fd& file, const std::byte* begin, std::uint64_t bytes) {
     return is_told(file);
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::memory

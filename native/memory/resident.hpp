@@ -6,11 +6,11 @@
 
 #include "base/handle.hpp"
 
-namespace ucxstore {
+namespace ucxstore::memory {
 
 // Of this part of a mapping of the file. False also where the kernel does not tell it to this
 // process, as of a file of another user. It waits for nobody: unlike SEEK_HOLE, it does not take
 // the lock of the inode, which others may hold for long.
-bool is_resident(const Fd& file, const std::byte* begin, std::uint64_t bytes);
+bool is_resident(const base::Fd& file, const std::byte* begin, std::uint64_t bytes);
 
-}  // namespace ucxstore
+}  // namespace ucxstore::memory

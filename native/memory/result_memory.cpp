@@ -7,12 +7,12 @@
 #include "base/status.hpp"
 #include "memory/huge_pages.hpp"
 
-namespace ucxstore {
+namespace ucxstore::memory {
 namespace {
 
 std::uint64_t whole_huge_pages(std::uint64_t size) {
     if (size > SIZE_MAX - 2 * kHugePageBytes) {
-        throw Error(ErrorKind::memory, "a value larger than any memory");
+        throw base::Error(base::ErrorKind::memory, "a value larger than any memory");
     }
     return (size + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
 }
@@ -32,7 +32,7 @@ ResultMemory::~ResultMemory() {
 }
 
 bool ResultMemory::map(std::uint64_t offset, std::uint64_t length, int file, std::uint64_t at) {
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     has_pages_ = true;
     std::byte* const begin = memory_.data + offset;
     const int protection = PROT_READ | PROT_WRITE;
@@ -42,19 +42,19 @@ bool ResultMemory::map(std::uint64_t offset, std::uint64_t length, int file, std
     }
     if (mmap(begin, length, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
         MAP_FAILED) {
-        throw_errno("memory of a result", ErrorKind::memory);
+        base::throw_errno("memory of a result", base::ErrorKind::memory);
     }
     return false;
 }
 
 void ResultMemory::keep(std::shared_ptr<const void> owner) {
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     owners_.push_back(std::move(owner));
 }
 
 std::uint64_t ResultMemory::mapped() const {
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     return owners_.size();
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::memory

@@ -9,7 +9,7 @@
 #include "memory/recycler.hpp"
 #include "memory/region.hpp"
 
-namespace ucxstore {
+namespace ucxstore::memory {
 
 // Of whole huge pages, recycled after use unless something was mapped over it: then it goes back to
 // the kernel. Whoever has it writes to it as to any other memory: what is mapped is copied page by
@@ -42,9 +42,9 @@ class ResultMemory final : public Region {
   private:
     const std::uint64_t size_;
     const Mapping memory_;
-    mutable Mutex mutex_;
+    mutable base::Mutex mutex_;
     bool has_pages_ GUARDED_BY(mutex_) = false;
     std::vector<std::shared_ptr<const void>> owners_ GUARDED_BY(mutex_);
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::memory

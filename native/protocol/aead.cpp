@@ -7,7 +7,7 @@
 #include "base/global.hpp"
 #include "base/status.hpp"
 
-namespace ucxstore {
+namespace ucxstore::protocol {
 namespace {
 
 // OpenSSL's EVP_CTRL_AEAD_GET_TAG and EVP_CTRL_AEAD_SET_TAG.
@@ -40,19 +40,20 @@ class NoErrorsLeft {
     }
 };
 
-constinit Global<const CryptoLibrary::Cipher> cipher_of_process;
+constinit base::Global<const CryptoLibrary::Cipher> cipher_of_process;
 
 const CryptoLibrary::Cipher* cipher() {
     const CryptoLibrary::Cipher* const fetched = cipher_of_process.get(
         [] { return crypto().cipher_fetch(nullptr, "AES-256-GCM", nullptr); });
     if (fetched == nullptr) {
-        throw Error(ErrorKind::connect, "encryption: OpenSSL has no AES-256-GCM");
+        throw base::Error(base::ErrorKind::connect, "encryption: OpenSSL has no AES-256-GCM");
     }
     return fetched;
 }
 
 [[noreturn]] void no_agreement() {
-    throw Error(ErrorKind::connect, "encryption: OpenSSL could not agree on a key by X25519");
+    throw base::Error(base::ErrorKind::connect,
+                      "encryption: OpenSSL could not agree on a key by X25519");
 }
 
 const unsigned char* bytes(const std::byte* from) {
@@ -73,7 +74,7 @@ Aead::Aead(const Key& key, Way way)
     }
     if (library_.cipher_init(context_, chosen, key.data(), nullptr, seals_, nullptr) != 1) {
         library_.context_free(context_);
-        throw Error(ErrorKind::connect, "encryption: OpenSSL did not take a key");
+        throw base::Error(base::ErrorKind::connect, "encryption: OpenSSL did not take a key");
     }
 }
 
@@ -169,4 +170,4 @@ Agreement::Bytes Agreement::secret_with(const Bytes& other) const {
     return secret;
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::protocol

@@ -11,7 +11,7 @@
 
 #include "protocol/crypto_library.hpp"
 
-namespace ucxstore {
+namespace ucxstore::protocol {
 
 class Aead {
   public:
@@ -87,4 +87,4 @@ class Agreement {
     Bytes public_{};
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::protocol

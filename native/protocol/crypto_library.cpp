@@ -7,7 +7,7 @@
 #include "base/global.hpp"
 #include "base/status.hpp"
 
-namespace ucxstore {
+namespace ucxstore::protocol {
 namespace {
 
 constexpr const char* kName = "libcrypto.so.3";
@@ -21,18 +21,18 @@ template <typename Function>
 void find(void* library, const char* name, Function& function) {
     find_if_there(library, name, function);
     if (function == nullptr) {
-        throw Error(ErrorKind::connect,
-                    std::string("encryption: ") + kName + " has no " + name + "()");
+        throw base::Error(base::ErrorKind::connect,
+                          std::string("encryption: ") + kName + " has no " + name + "()");
     }
 }
 
 CryptoLibrary load() {
     void* const library = dlopen(kName, RTLD_NOW | RTLD_LOCAL);  // for as long as the process lives
     if (library == nullptr) {
-        throw Error(ErrorKind::connect,
-                    std::string("encryption needs OpenSSL 3, and ") + kName +
-                        " is not to be found; install libssl3 (Debian, Ubuntu), openssl-libs "
-                        "(Fedora, RHEL) or openssl (conda-forge)");
+        throw base::Error(base::ErrorKind::connect,
+                          std::string("encryption needs OpenSSL 3, and ") + kName +
+                              " is not to be found; install libssl3 (Debian, Ubuntu), openssl-libs "
+                              "(Fedora, RHEL) or openssl (conda-forge)");
     }
     CryptoLibrary found{};
     find(library, "EVP_CIPHER_fetch", found.cipher_fetch);
@@ -57,7 +57,7 @@ CryptoLibrary load() {
     return found;
 }
 
-constinit Global<CryptoLibrary> library_of_process;
+constinit base::Global<CryptoLibrary> library_of_process;
 
 }  // namespace
 
@@ -65,4 +65,4 @@ const CryptoLibrary& crypto() {
     return *library_of_process.get([] { return new CryptoLibrary(load()); });
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::protocol

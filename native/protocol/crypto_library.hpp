@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-namespace ucxstore {
+namespace ucxstore::protocol {
 
 struct CryptoLibrary {
     using Cipher = struct evp_cipher_st;
@@ -43,4 +43,4 @@ struct CryptoLibrary {
 // Any thread. Throws Error(connect) that says what to install, where it is not to be had.
 const CryptoLibrary& crypto();
 
-}  // namespace ucxstore
+}  // namespace ucxstore::protocol

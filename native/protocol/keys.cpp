@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 
-namespace ucxstore::wire {
+namespace ucxstore::protocol {
 namespace {
 
 bool is_utf8(std::string_view text) {
@@ -113,4 +113,4 @@ std::optional<std::string> prefix_fault(std::string_view prefix, bool whole) {
     return slash == std::string_view::npos ? std::nullopt : key_fault(prefix.substr(0, slash));
 }
 
-}  // namespace ucxstore::wire
+}  // namespace ucxstore::protocol

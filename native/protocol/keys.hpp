@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace ucxstore::wire {
+namespace ucxstore::protocol {
 
 // Keys are object-store keys: S3 takes 1,024 bytes.
 constexpr std::size_t kMaxKeyBytes = 1024;
@@ -31,4 +31,4 @@ std::optional<std::string> key_fault(std::string_view key);
 // The same for a prefix. If `whole`, it must be "" or end in "/".
 std::optional<std::string> prefix_fault(std::string_view prefix, bool whole);
 
-}  // namespace ucxstore::wire
+}  // namespace ucxstore::protocol

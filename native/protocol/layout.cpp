@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-namespace ucxstore {
+namespace ucxstore::protocol {
 namespace {
 
 // A run whose length the compiler knows is one load and one store. The processor has many of these
@@ -202,4 +202,4 @@ void scatter(const std::byte* source, std::uint64_t length, std::span<const ucp_
     }
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::protocol

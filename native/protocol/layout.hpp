@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-namespace ucxstore {
+namespace ucxstore::protocol {
 
 struct Dim {
     std::uint64_t count;
@@ -59,4 +59,4 @@ class Layout {
 // Copies `length` bytes at `source` into `pieces`, which hold at least as many.
 void scatter(const std::byte* source, std::uint64_t length, std::span<const ucp_dt_iov_t> pieces);
 
-}  // namespace ucxstore
+}  // namespace ucxstore::protocol

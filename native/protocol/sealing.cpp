@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-namespace ucxstore::wire {
+namespace ucxstore::protocol {
 namespace {
 
 constexpr std::size_t kNumberBytes = sizeof(std::uint64_t);
@@ -161,4 +161,4 @@ std::optional<std::string> Opener::open_data(const Data& data, std::span<const s
     return text.is_whole() ? std::optional(std::move(opened)) : std::nullopt;
 }
 
-}  // namespace ucxstore::wire
+}  // namespace ucxstore::protocol

@@ -16,7 +16,7 @@
 #include "protocol/aead.hpp"
 #include "protocol/wire.hpp"
 
-namespace ucxstore::wire {
+namespace ucxstore::protocol {
 
 // The keys of a session, as one side has them: each direction has a key of its own.
 struct SessionKeys {
@@ -182,4 +182,4 @@ struct Seals {
     Opener in;
 };
 
-}  // namespace ucxstore::wire
+}  // namespace ucxstore::protocol

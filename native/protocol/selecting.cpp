@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace ucxstore::wire {
+namespace ucxstore::protocol {
 
 std::variant<Selected, Refusal> select(const GetItem& wanted, std::uint64_t value_size,
                                        std::uint64_t version) {
@@ -44,4 +44,4 @@ std::variant<Selected, Refusal> select(const GetItem& wanted, std::uint64_t valu
     return selected;
 }
 
-}  // namespace ucxstore::wire
+}  // namespace ucxstore::protocol

@@ -9,7 +9,7 @@
 #include "protocol/layout.hpp"
 #include "protocol/wire.hpp"
 
-namespace ucxstore::wire {
+namespace ucxstore::protocol {
 
 // The reply in place of bytes.
 struct Refusal {
@@ -29,4 +29,4 @@ struct Selected {
 std::variant<Selected, Refusal> select(const GetItem& wanted, std::uint64_t value_size,
                                        std::uint64_t version);
 
-}  // namespace ucxstore::wire
+}  // namespace ucxstore::protocol

@@ -5,13 +5,13 @@
 
 #include "memory/crc32c.hpp"
 
-namespace ucxstore::wire {
+namespace ucxstore::protocol {
 namespace {
 
 constexpr std::size_t kDataBytes = sizeof(Sums::data);
 
 std::uint32_t sum_of(const void* bytes, std::size_t size) {
-    return crc32c(std::span(static_cast<const std::byte*>(bytes), size));
+    return memory::crc32c(std::span(static_cast<const std::byte*>(bytes), size));
 }
 
 }  // namespace
@@ -32,4 +32,4 @@ Sum take_sums(const void* header, std::size_t& size) {
     return sum_of(header, size + kDataBytes) == sums.header ? Sum(sums.data) : std::nullopt;
 }
 
-}  // namespace ucxstore::wire
+}  // namespace ucxstore::protocol

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-namespace ucxstore::wire {
+namespace ucxstore::protocol {
 
 // The checksum of a message's data; nullopt where the session's messages have none.
 using Sum = std::optional<std::uint32_t>;
@@ -25,4 +25,4 @@ void append_sums(std::string& header, std::uint32_t data);
 // what was sent, and so nothing in it may be believed.
 Sum take_sums(const void* header, std::size_t& size);
 
-}  // namespace ucxstore::wire
+}  // namespace ucxstore::protocol

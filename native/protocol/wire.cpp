@@ -7,7 +7,7 @@
 
 #include "base/status.hpp"
 
-namespace ucxstore::wire {
+namespace ucxstore::protocol {
 namespace {
 
 static_assert(std::endian::native == std::endian::little,
@@ -57,7 +57,7 @@ void put_ranges(std::string& out, const std::vector<Range>& ranges) {
 }
 
 [[noreturn]] void broken(const char* what) {
-    throw Error(ErrorKind::protocol, std::string("malformed message: ") + what);
+    throw base::Error(base::ErrorKind::protocol, std::string("malformed message: ") + what);
 }
 
 }  // namespace
@@ -268,4 +268,4 @@ ListQuery Reader::list_query() {
     return query;
 }
 
-}  // namespace ucxstore::wire
+}  // namespace ucxstore::protocol

@@ -14,7 +14,7 @@
 
 #include "protocol/layout.hpp"
 
-namespace ucxstore::wire {
+namespace ucxstore::protocol {
 
 constexpr int kProtocolVersion = 6;
 
@@ -249,4 +249,4 @@ std::optional<Header> read_header(const void* data, std::size_t size) {
     return header;
 }
 
-}  // namespace ucxstore::wire
+}  // namespace ucxstore::protocol

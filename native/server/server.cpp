@@ -9,7 +9,7 @@
 #include "base/mutex.hpp"
 #include "base/status.hpp"
 
-namespace ucxstore {
+namespace ucxstore::server {
 namespace {
 
 using namespace std::chrono_literals;
@@ -19,39 +19,41 @@ constexpr auto kDrainPoll = 2ms;
 // How long clients with nothing under way may take to hang up.
 constexpr auto kHangUp = 1s;
 
-Service service_of(Storages storages, bool read_only, std::uint64_t most_sessions) {
-    auto ledger = std::make_shared<Ledger>(storages.memory_limit());
+sessions::Service service_of(sessions::Storages storages, bool read_only,
+                             std::uint64_t most_sessions) {
+    auto ledger = std::make_shared<sessions::Ledger>(storages.memory_limit());
     return {.storages = std::move(storages),
-            .counters = std::make_shared<Counters>(),
+            .counters = std::make_shared<base::Counters>(),
             .read_only = read_only,
-            .places = std::make_shared<Places>(most_sessions),
+            .places = std::make_shared<sessions::Places>(most_sessions),
             .ledger = std::move(ledger)};
 }
 
 }  // namespace
 
-Server::Server(Storages storages, int threads, Ucx ucx, bool read_only, std::uint64_t most_sessions)
+Server::Server(sessions::Storages storages, int threads, Ucx ucx, bool read_only,
+               std::uint64_t most_sessions)
     : pid_(getpid()),
       service_(service_of(std::move(storages), read_only, most_sessions)),
       ucx_(std::move(ucx)) {
     if (threads < 1 || threads > 256) {
-        throw Error(ErrorKind::argument, "threads must be 1 to 256");
+        throw base::Error(base::ErrorKind::argument, "threads must be 1 to 256");
     }
     threads_.resize(static_cast<std::size_t>(threads));
     for (int i = 0; i < threads; ++i) {
         if (!ucx_.when_needed) {
             thread(i)->start_ucx(ucx_.memory);
         }
-        local_threads_.push_back(std::make_shared<LocalThread>(service_, i));
+        local_threads_.push_back(std::make_shared<local_server::LocalThread>(service_, i));
     }
 }
 
-std::shared_ptr<UcxThread> Server::thread(int index) {
+std::shared_ptr<ucx_server::UcxThread> Server::thread(int index) {
     const auto place = static_cast<std::size_t>(index);
     const auto known = [&] {
-        const Lock lock(mutex_);
+        const base::Lock lock(mutex_);
         if (closed_) {
-            throw Error(ErrorKind::connect, kServerClosed);
+            throw base::Error(base::ErrorKind::connect, sessions::kServerClosed);
         }
         return threads_.at(place);
     };
@@ -59,10 +61,11 @@ std::shared_ptr<UcxThread> Server::thread(int index) {
         return thread;
     }
     // Not under the lock: it takes long, and waits for the GIL where UCX must be loaded.
-    auto made = std::make_shared<UcxThread>(service_, ucx_.options, ucx_.polling, index);
-    const Lock lock(mutex_);
+    auto made =
+        std::make_shared<ucx_server::UcxThread>(service_, ucx_.options, ucx_.polling, index);
+    const base::Lock lock(mutex_);
     if (closed_) {
-        throw Error(ErrorKind::connect, kServerClosed);
+        throw base::Error(base::ErrorKind::connect, sessions::kServerClosed);
     }
     if (threads_[place] == nullptr) {
         threads_[place] = std::move(made);
@@ -71,7 +74,7 @@ std::shared_ptr<UcxThread> Server::thread(int index) {
 }
 
 Server::Threads Server::threads() const {
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     Threads there = threads_;
     std::erase(there, nullptr);
     return there;
@@ -86,25 +89,25 @@ Server::~Server() {
 // In a forked child, which has no other thread.
 void Server::abandon() UNCHECKED_LOCKS {
     for (auto& thread : threads_) {
-        new std::shared_ptr<UcxThread>(std::move(thread));
+        new std::shared_ptr<ucx_server::UcxThread>(std::move(thread));
     }
     threads_.clear();
     for (auto& thread : local_threads_) {
-        new std::shared_ptr<LocalThread>(std::move(thread));
+        new std::shared_ptr<local_server::LocalThread>(std::move(thread));
     }
     local_threads_.clear();
 }
 
 bool Server::answers(std::chrono::milliseconds timeout) {
     struct Waiting {
-        Mutex mutex;
-        Condition changed;
+        base::Mutex mutex;
+        base::Condition changed;
         std::size_t left = 0;
     };
     const auto waiting = std::make_shared<Waiting>();
     const auto answer = [waiting] {
         {
-            const Lock lock(waiting->mutex);
+            const base::Lock lock(waiting->mutex);
             --waiting->left;
         }
         waiting->changed.notify_all();
@@ -118,7 +121,7 @@ bool Server::answers(std::chrono::milliseconds timeout) {
     for (const auto& thread : local_threads_) {
         all = thread->post(answer) && all;
     }
-    UniqueLock lock(waiting->mutex);
+    base::UniqueLock lock(waiting->mutex);
     return all && waiting->changed.wait_for(lock, timeout, [&] { return waiting->left == 0; });
 }
 
@@ -133,8 +136,8 @@ std::size_t Server::sessions() {
     return count;
 }
 
-std::vector<YieldingThread*> Server::yielding(const Threads& ucx) const {
-    std::vector<YieldingThread*> all;
+std::vector<sessions::YieldingThread*> Server::yielding(const Threads& ucx) const {
+    std::vector<sessions::YieldingThread*> all;
     for (const auto& thread : ucx) {
         all.push_back(thread.get());
     }
@@ -146,7 +149,7 @@ std::vector<YieldingThread*> Server::yielding(const Threads& ucx) const {
 
 std::string Server::sessions_json(std::uint64_t after) {
     const Threads ucx = threads();
-    for (YieldingThread* const thread : yielding(ucx)) {
+    for (sessions::YieldingThread* const thread : yielding(ucx)) {
         thread->tell_all();
     }
     return counters().sessions_json(after);
@@ -156,8 +159,8 @@ std::size_t Server::kick(std::optional<std::uint64_t> session, const std::string
                          std::uint64_t but) {
     const Threads ucx = threads();
     std::size_t kicked = 0;
-    for (YieldingThread* const thread : yielding(ucx)) {
-        kicked += thread->kick([&](const ClientRecord& one) {
+    for (sessions::YieldingThread* const thread : yielding(ucx)) {
+        kicked += thread->kick([&](const sessions::ClientRecord& one) {
             return one.id() != but && (session ? one.id() == *session : one.origin() == origin);
         });
     }
@@ -165,7 +168,7 @@ std::size_t Server::kick(std::optional<std::uint64_t> session, const std::string
 }
 
 bool Server::make_room(const std::string& origin, std::size_t waiting, bool is_short) {
-    const Places& places = *service_.places;
+    const sessions::Places& places = *service_.places;
     const auto has_room = [&] { return !is_short && places.has_room(origin); };
     if (has_room()) {
         return true;
@@ -175,16 +178,16 @@ bool Server::make_room(const std::string& origin, std::size_t waiting, bool is_s
         return true;
     }
     const Threads ucx = threads();
-    const std::vector<YieldingThread*> all = yielding(ucx);
-    const TimePoint asked_before = Clock::now() - kHangUp;
+    const std::vector<sessions::YieldingThread*> all = yielding(ucx);
+    const base::TimePoint asked_before = base::Clock::now() - kHangUp;
     std::size_t leaving = 0;
-    for (YieldingThread* const thread : all) {
+    for (sessions::YieldingThread* const thread : all) {
         leaving += thread->end_asked(asked_before);
     }
     const auto ask_most_silent = [&](const std::string& from) {
-        YieldingThread* with_it = nullptr;
-        TimePoint earliest = TimePoint::max();
-        for (YieldingThread* const thread : all) {
+        sessions::YieldingThread* with_it = nullptr;
+        base::TimePoint earliest = base::TimePoint::max();
+        for (sessions::YieldingThread* const thread : all) {
             const auto since = thread->silent_since(from);
             if (since && *since < earliest) {
                 earliest = *since;
@@ -202,22 +205,22 @@ bool Server::make_room(const std::string& origin, std::size_t waiting, bool is_s
         return true;
     }
     if (leaving == 0) {
-        throw Error(ErrorKind::resource, places.refusal(origin));
+        throw base::Error(base::ErrorKind::resource, places.refusal(origin));
     }
     return false;
 }
 
 void Server::renew_sessions(std::chrono::milliseconds timeout) {
-    const TimePoint until = Clock::now() + timeout;
+    const base::TimePoint until = base::Clock::now() + timeout;
     const Threads ucx = threads();
-    const std::vector<YieldingThread*> all = yielding(ucx);
-    for (YieldingThread* const thread : all) {
+    const std::vector<sessions::YieldingThread*> all = yielding(ucx);
+    for (sessions::YieldingThread* const thread : all) {
         thread->ask_for_new();
     }
     while (true) {
-        const bool end = Clock::now() >= until;
+        const bool end = base::Clock::now() >= until;
         std::size_t left = 0;
-        for (YieldingThread* const thread : all) {
+        for (sessions::YieldingThread* const thread : all) {
             left += thread->asked_for_new(end);
         }
         if (left == 0 || end) {
@@ -228,7 +231,7 @@ void Server::renew_sessions(std::chrono::milliseconds timeout) {
 }
 
 bool Server::drain(std::chrono::milliseconds timeout) {
-    const TimePoint told = Clock::now();
+    const base::TimePoint told = base::Clock::now();
     for (const auto& thread : threads()) {
         thread->leave();
     }
@@ -239,7 +242,7 @@ bool Server::drain(std::chrono::milliseconds timeout) {
     while (sessions() > 0) {
         const bool busy =
             std::ranges::any_of(threads(), is_busy) || std::ranges::any_of(local_threads_, is_busy);
-        const TimePoint now = Clock::now();
+        const base::TimePoint now = base::Clock::now();
         if (now >= told + timeout || (!busy && now >= told + kHangUp)) {
             return !busy;
         }
@@ -250,7 +253,7 @@ bool Server::drain(std::chrono::milliseconds timeout) {
 
 void Server::close(std::chrono::milliseconds timeout) {
     {
-        const Lock lock(mutex_);
+        const base::Lock lock(mutex_);
         closed_ = true;
     }
     service_.operators->close(timeout);
@@ -267,4 +270,4 @@ void Server::close(std::chrono::milliseconds timeout) {
     }
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::server

@@ -12,39 +12,39 @@
 #include "sessions/yielding.hpp"
 #include "ucx_server/ucx_thread.hpp"
 
-namespace ucxstore {
+namespace ucxstore::server {
 
 class Server {
   public:
     // How it uses UCX.
     struct Ucx {
-        Options options;
+        ucx::Options options;
         bool polling = false;
         // Whether a thread for it is made once a client needs that: then what is wrong with the
         // options, or with UCX, is that client's error, and not the constructor's.
         bool when_needed = false;
         // Whether it lets clients that ask for it use UCX's shared memory.
-        SharedMemory memory = SharedMemory::off;
+        ucx::SharedMemory memory = ucx::SharedMemory::off;
     };
     // `most_sessions`: see Places.
-    Server(Storages storages, int threads, Ucx ucx, bool read_only,
-           std::uint64_t most_sessions = Places::kNoLimit);
+    Server(sessions::Storages storages, int threads, Ucx ucx, bool read_only,
+           std::uint64_t most_sessions = sessions::Places::kNoLimit);
     ~Server();
 
     // Any thread, but not one that holds the GIL: UCX may have to be loaded. Throws Error(connect)
     // once the server is closed, and what the constructor of a UcxThread throws.
-    std::shared_ptr<UcxThread> thread(int index);
-    const std::shared_ptr<LocalThread>& local_thread(int index) const {
+    std::shared_ptr<ucx_server::UcxThread> thread(int index);
+    const std::shared_ptr<local_server::LocalThread>& local_thread(int index) const {
         return local_threads_.at(static_cast<std::size_t>(index));
     }
-    const Counters& counters() const { return *service_.counters; }
+    const base::Counters& counters() const { return *service_.counters; }
     // For operators: the clients of sessions with larger numbers than `after`, as JSON. Ends the
     // session of this number, or those of this origin, but not session `but`; returns how many.
     std::string sessions_json(std::uint64_t after);
     std::size_t kick(std::optional<std::uint64_t> session, const std::string& origin,
                      std::uint64_t but);
     // Has operators answered by this, until close().
-    void set_operators(Operators::Handler handler) {
+    void set_operators(sessions::Operators::Handler handler) {
         service_.operators->set_handler(std::move(handler));
     }
     // All counters, those of each client too, as JSON: what it answers to a request for them.
@@ -73,19 +73,19 @@ class Server {
     void abandon();
 
   private:
-    using Threads = std::vector<std::shared_ptr<UcxThread>>;
+    using Threads = std::vector<std::shared_ptr<ucx_server::UcxThread>>;
 
     // Those that are there.
     Threads threads() const;
-    std::vector<YieldingThread*> yielding(const Threads& ucx) const;
+    std::vector<sessions::YieldingThread*> yielding(const Threads& ucx) const;
 
     const int pid_;
-    const Service service_;
+    const sessions::Service service_;
     const Ucx ucx_;
-    mutable Mutex mutex_;
+    mutable base::Mutex mutex_;
     Threads threads_ GUARDED_BY(mutex_);  // nullptr where none has been needed
     bool closed_ GUARDED_BY(mutex_) = false;
-    std::vector<std::shared_ptr<LocalThread>> local_threads_;
+    std::vector<std::shared_ptr<local_server::LocalThread>> local_threads_;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::server

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace ucxstore {
+namespace ucxstore::sessions {
 namespace {
 
 // This part of a limit is kept for origins that have less than that of it.
@@ -13,9 +13,9 @@ constexpr std::uint64_t kKept = 8;
 constexpr std::uint64_t kSteps = 64;
 constexpr std::uint64_t kMemoryStep = 16ull << 10;
 
-AccountCounts counts_of(const std::string& origin, std::uint64_t worked,
-                        const std::array<std::uint64_t, kHeldKinds>& held) {
-    AccountCounts counts{origin, 1, static_cast<double>(worked) * 1e-9, {}};
+base::AccountCounts counts_of(const std::string& origin, std::uint64_t worked,
+                              const std::array<std::uint64_t, kHeldKinds>& held) {
+    base::AccountCounts counts{origin, 1, static_cast<double>(worked) * 1e-9, {}};
     for (std::size_t i = 0; i < kHeldKinds; ++i) {
         if (held[i] > 0) {
             counts.held.emplace_back(kLimits[i].name, held[i]);
@@ -39,7 +39,7 @@ void Hold::shrink(std::uint64_t amount) {
 // ---- the ledger ----
 
 std::shared_ptr<Account> Ledger::open(const std::string& origin) {
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     accounts_.reserve(accounts_.size() + 1);
     const auto [at, added] = origins_.try_emplace(origin);
     try {
@@ -63,7 +63,7 @@ void Ledger::close(const Account& account) {
     for (std::size_t i = 0; i < kHeldKinds; ++i) {
         give(*account.origin_, static_cast<Held>(i), account.parts_[i].taken);
     }
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     std::erase(accounts_, &account);
     if (--account.origin_->sessions == 0) {
         origins_.erase(account.origin_->name);
@@ -88,7 +88,7 @@ Ledger::Found Ledger::try_take(Origin& origin, Held what, std::uint64_t amount, 
     const Limit& limit = limits_[i];
     const bool of_memory = limit.is_memory && memory_ != nullptr;
     const bool if_room = need == Need::asked || need == Need::room;
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     const std::uint64_t kept = limit.of_all / kKept;
     const std::uint64_t of_origin = origin.taken[i] + amount;
     const std::uint64_t all = taken_[i] + amount;
@@ -115,16 +115,16 @@ void Ledger::give(Origin& origin, Held what, std::uint64_t amount) {
     if (limits_[i].is_memory && memory_ != nullptr) {
         memory_->give(amount);
     }
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     origin.taken[i] -= amount;
     taken_[i] -= amount;
 }
 
-std::vector<AccountCounts> Ledger::origins() const {
+std::vector<base::AccountCounts> Ledger::origins() const {
     std::map<std::string, Amounts> held;
-    std::vector<std::pair<std::uint64_t, AccountCounts>> found;
+    std::vector<std::pair<std::uint64_t, base::AccountCounts>> found;
     {
-        const Lock lock(mutex_);
+        const base::Lock lock(mutex_);
         for (const Account* const account : accounts_) {
             Amounts& sums = held[account->origin()];
             for (std::size_t i = 0; i < kHeldKinds; ++i) {
@@ -144,7 +144,7 @@ std::vector<AccountCounts> Ledger::origins() const {
     std::ranges::sort(found, [](const auto& a, const auto& b) {
         return std::pair(a.first, a.second.worked_s) > std::pair(b.first, b.second.worked_s);
     });
-    std::vector<AccountCounts> all;
+    std::vector<base::AccountCounts> all;
     for (auto& [bytes, counts] : found) {
         all.push_back(std::move(counts));
     }
@@ -152,7 +152,7 @@ std::vector<AccountCounts> Ledger::origins() const {
 }
 
 std::uint64_t Ledger::held(Held what) const {
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     std::uint64_t sum = 0;
     for (const Account* const account : accounts_) {
         sum += account->held(what);
@@ -165,7 +165,7 @@ std::uint64_t Ledger::held(Held what) const {
 Account::Account(std::shared_ptr<Ledger> ledger, std::shared_ptr<Ledger::Origin> origin)
     : ledger_(std::move(ledger)), origin_(std::move(origin)) {}
 
-AccountCounts Account::counts() const {
+base::AccountCounts Account::counts() const {
     Ledger::Amounts held{};
     std::ranges::transform(parts_, held.begin(), [](const Part& part) { return part.held.load(); });
     return counts_of(origin(), worked_, held);
@@ -241,7 +241,7 @@ void Account::give_back(Held what) {
     ledger_->give(*origin_, what, taken - kept);
 }
 
-std::uint64_t Account::end_turn(Clock::duration took) {
+std::uint64_t Account::end_turn(base::Clock::duration took) {
     const auto time = std::chrono::duration_cast<std::chrono::nanoseconds>(took).count();
     const std::uint64_t units = std::max(
         std::exchange(turn_, 0), static_cast<std::uint64_t>(std::max<std::int64_t>(time, 0)));
@@ -250,4 +250,4 @@ std::uint64_t Account::end_turn(Clock::duration took) {
     return units;
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::sessions

@@ -18,7 +18,7 @@
 #include "base/mutex.hpp"
 #include "storage/quota.hpp"
 
-namespace ucxstore {
+namespace ucxstore::sessions {
 
 // What can be held for a peer.
 enum class Held : std::uint8_t {
@@ -122,7 +122,8 @@ class Hold {
 class Ledger : public std::enable_shared_from_this<Ledger> {
   public:
     // What accounts hold of memory is taken from `memory`, unless that is nullptr.
-    explicit Ledger(std::shared_ptr<Quota> memory = nullptr, const Limits& limits = kLimits)
+    explicit Ledger(std::shared_ptr<storage::Quota> memory = nullptr,
+                    const Limits& limits = kLimits)
         : memory_(std::move(memory)), limits_(limits) {}
     Ledger(const Ledger&) = delete;
     Ledger& operator=(const Ledger&) = delete;
@@ -133,7 +134,7 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
     const Limit& limit(Held what) const { return limits_[static_cast<std::size_t>(what)]; }
 
     // Of each origin that has sessions: those that hold and have worked most first.
-    std::vector<AccountCounts> origins() const;
+    std::vector<base::AccountCounts> origins() const;
     // What all sessions hold.
     std::uint64_t held(Held what) const;
 
@@ -159,9 +160,9 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
     void give(Origin& origin, Held what, std::uint64_t amount);
     void close(const Account& account);
 
-    const std::shared_ptr<Quota> memory_;
+    const std::shared_ptr<storage::Quota> memory_;
     const Limits limits_;
-    mutable Mutex mutex_;
+    mutable base::Mutex mutex_;
     std::map<std::string, std::shared_ptr<Origin>> origins_ GUARDED_BY(mutex_);
     std::vector<const Account*> accounts_ GUARDED_BY(mutex_);
     Amounts taken_ GUARDED_BY(mutex_){};
@@ -169,7 +170,7 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
 
 // The account of a session, and part of its origin's. What is held may go on any thread; the rest
 // is the session's thread's.
-class Account : public Accounted, public std::enable_shared_from_this<Account> {
+class Account : public base::Accounted, public std::enable_shared_from_this<Account> {
   public:
     // Of work, a unit is about a nanosecond of the server's time. After so many, others get their
     // turn.
@@ -220,10 +221,10 @@ class Account : public Accounted, public std::enable_shared_from_this<Account> {
     std::uint64_t turn() const { return turn_; }
     bool turn_is_over() const { return turn_ >= kTurn; }
     // Ends a turn that has taken so long, and returns its units: what was worked, or the time.
-    std::uint64_t end_turn(Clock::duration took = {});
+    std::uint64_t end_turn(base::Clock::duration took = {});
     std::uint64_t worked() const { return worked_; }
     const std::string& origin() const { return origin_->name; }
-    AccountCounts counts() const override;
+    base::AccountCounts counts() const override;
 
   private:
     friend class Ledger;
@@ -245,4 +246,4 @@ class Account : public Accounted, public std::enable_shared_from_this<Account> {
     std::atomic<std::uint64_t> worked_ = 0;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::sessions

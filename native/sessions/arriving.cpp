@@ -10,10 +10,8 @@
 #include "sessions/answer.hpp"
 #include "storage/quota.hpp"
 
-namespace ucxstore {
+namespace ucxstore::sessions {
 namespace {
-
-using wire::Status;
 
 // Values from this size on have room before they have memory: a large one may need an arena of its
 // own, and a client may announce many, and send little of each.
@@ -34,15 +32,15 @@ constexpr std::uint64_t kYieldBytes = 4ull << 20;
 // How often all values are looked at for that. A client may announce very many.
 constexpr auto kWeighEvery = std::chrono::milliseconds(100);
 
-ItemId id_of(const wire::ValueHeader& header) { return {header.request, header.item}; }
+ItemId id_of(const protocol::ValueHeader& header) { return {header.request, header.item}; }
 
 }  // namespace
 
 // A segment that is being received: pins the memory of its value.
 class Arriving::Segment : public Receiver::Sink {
   public:
-    Segment(std::shared_ptr<Arriving> arriving, Value value, const wire::ValueHeader& header,
-            wire::Sum expected)
+    Segment(std::shared_ptr<Arriving> arriving, Value value, const protocol::ValueHeader& header,
+            protocol::Sum expected)
         : arriving_(std::move(arriving)),
           value_(std::move(value)),
           header_(header),
@@ -90,9 +88,9 @@ class Arriving::Segment : public Receiver::Sink {
 
     const std::shared_ptr<Arriving> arriving_;
     const Value value_;
-    const wire::ValueHeader header_;
-    const wire::Sum expected_;
-    RunningSum taken_;  // of what goes through take()
+    const protocol::ValueHeader header_;
+    const protocol::Sum expected_;
+    memory::RunningSum taken_;  // of what goes through take()
 };
 
 Arriving::Arriving(Receiver& receiver, Storages storages, bool read_only,
@@ -105,20 +103,21 @@ Arriving::Arriving(Receiver& receiver, Storages storages, bool read_only,
       sending_(std::move(sending)),
       awaiting_(std::move(awaiting)) {}
 
-bool Arriving::receive(const wire::ValueHeader& header, const std::string& key,
+bool Arriving::receive(const protocol::ValueHeader& header, const std::string& key,
                        const ArrivingValue::Bytes& bytes) {
     const Value value = find_or_begin(header, key);
     if (value == nullptr) {
         return false;  // its request was abandoned: that message may overtake values
     }
     const bool begun = value->begun();
-    last_came_ = Clock::now();
+    last_came_ = base::Clock::now();
     if (value->key() != key || !value->add(header)) {
         values_.erase(id_of(header));
-        throw Error(ErrorKind::protocol, "a segment that does not fit its value");
+        throw base::Error(base::ErrorKind::protocol, "a segment that does not fit its value");
     }
     if (!value->charge_list(*client_->account())) {
-        throw Error(ErrorKind::protocol, "more segments out of order than a server takes");
+        throw base::Error(base::ErrorKind::protocol,
+                          "more segments out of order than a server takes");
     }
     if (!begun) {
         accept(header, *value);
@@ -128,14 +127,15 @@ bool Arriving::receive(const wire::ValueHeader& header, const std::string& key,
             return bytes.parcel != nullptr;
         }
         value->refuse();
-        sending_->reply(id_of(header), Status::busy);
+        sending_->reply(id_of(header), protocol::Status::busy);
         end_waiting(value);
     }
     fill(header, value, bytes);
     return false;
 }
 
-Arriving::Value Arriving::find_or_begin(const wire::ValueHeader& header, const std::string& key) {
+Arriving::Value Arriving::find_or_begin(const protocol::ValueHeader& header,
+                                        const std::string& key) {
     if (was_abandoned(header.request)) {
         return nullptr;
     }
@@ -143,9 +143,9 @@ Arriving::Value Arriving::find_or_begin(const wire::ValueHeader& header, const s
     if (const auto found = values_.find(id); found != values_.end()) {
         return found->second;
     }
-    // Some are refused: a client that heeds wire::kMaxUnanswered never gets there.
+    // Some are refused: a client that heeds protocol::kMaxUnanswered never gets there.
     if (values_.size() >= 2 * client_->account()->limit(Held::values).of_session) {
-        throw Error(ErrorKind::protocol, "more values at once than a server takes");
+        throw base::Error(base::ErrorKind::protocol, "more values at once than a server takes");
     }
     auto value = std::make_shared<ArrivingValue>(key, header.if_absent != 0);
     values_.emplace(id, value);
@@ -153,10 +153,12 @@ Arriving::Value Arriving::find_or_begin(const wire::ValueHeader& header, const s
     return value;
 }
 
-void Arriving::time(const wire::ValueHeader& header, const std::string& key) {
-    const std::uint32_t line = sending_->log().begin(
-        {.request = header.request, .kind = RequestKind::set, .key = key, .bytes = header.total});
-    sending_->time(id_of(header), RequestKind::set, line);
+void Arriving::time(const protocol::ValueHeader& header, const std::string& key) {
+    const std::uint32_t line = sending_->log().begin({.request = header.request,
+                                                      .kind = base::RequestKind::set,
+                                                      .key = key,
+                                                      .bytes = header.total});
+    sending_->time(id_of(header), base::RequestKind::set, line);
 }
 
 bool Arriving::was_abandoned(std::uint64_t request) const {
@@ -165,25 +167,26 @@ bool Arriving::was_abandoned(std::uint64_t request) const {
 
 bool Arriving::refuses(const ItemId& id, const std::string& key) {
     if (auto fault = client_->bounds().write_fault(key)) {
-        sending_->reply(id, Status::denied, std::move(*fault));
+        sending_->reply(id, protocol::Status::denied, std::move(*fault));
         return true;
     }
-    if (read_only_ && !wire::space_of(key)) {
-        sending_->reply(id, Status::read_only);
+    if (read_only_ && !protocol::space_of(key)) {
+        sending_->reply(id, protocol::Status::read_only);
         return true;
     }
-    if (auto fault = wire::key_fault(key)) {
-        sending_->reply(id, Status::invalid_key, std::move(*fault));
+    if (auto fault = protocol::key_fault(key)) {
+        sending_->reply(id, protocol::Status::invalid_key, std::move(*fault));
         return true;
     }
     return false;
 }
 
-void Arriving::receive_file(const wire::ValueHeader& header, const std::string& key, Fd&& file) {
+void Arriving::receive_file(const protocol::ValueHeader& header, const std::string& key,
+                            base::Fd&& file) {
     const ItemId id = id_of(header);
     if (header.offset != 0 || header.length != header.total ||
-        header.total > wire::kMaxValueBytes || values_.contains(id)) {
-        throw Error(ErrorKind::protocol, "a file that does not fit its value");
+        header.total > protocol::kMaxValueBytes || values_.contains(id)) {
+        throw base::Error(base::ErrorKind::protocol, "a file that does not fit its value");
     }
     if (was_abandoned(header.request)) {
         return;
@@ -197,18 +200,18 @@ void Arriving::receive_file(const wire::ValueHeader& header, const std::string& 
         const auto incoming =
             storage == nullptr ? nullptr : storage->adopt(key, header.total, std::move(file));
         if (incoming == nullptr) {
-            return sending_->reply(id, Status::unmoved);
+            return sending_->reply(id, protocol::Status::unmoved);
         }
         const bool written = incoming->commit(header.if_absent != 0);
         client_->count_set(header.total);
-        sending_->reply(id, written ? Status::ok : Status::kept);
+        sending_->reply(id, written ? protocol::Status::ok : protocol::Status::kept);
     } catch (const std::exception& error) {
         refuse(id, error);
     }
 }
 
 // Takes room and memory for a new value, or replies that it is refused.
-void Arriving::accept(const wire::ValueHeader& header, ArrivingValue& value) {
+void Arriving::accept(const protocol::ValueHeader& header, ArrivingValue& value) {
     const ItemId id = id_of(header);
     if (refuses(id, value.key())) {
         return;
@@ -216,10 +219,10 @@ void Arriving::accept(const wire::ValueHeader& header, ArrivingValue& value) {
     auto place = client_->account()->hold(Held::values, 1);
     auto bytes = client_->account()->hold(Held::request_bytes, kValueBytes + value.key().size());
     if (!place || !bytes) {
-        return sending_->reply(id, Status::busy);
+        return sending_->reply(id, protocol::Status::busy);
     }
     value.keep(std::move(*place), std::move(*bytes));
-    std::shared_ptr<Storage> storage;
+    std::shared_ptr<storage::Storage> storage;
     try {
         storage = storages_.storage_of(value.key());
     } catch (const std::exception& error) {
@@ -227,37 +230,37 @@ void Arriving::accept(const wire::ValueHeader& header, ArrivingValue& value) {
     }
     const auto memory =
         storage == nullptr || header.total < kLarge ? nullptr : storage->memory_limit();
-    WriteBudget* const budget = storage == nullptr  ? &storages_.source->writes()
-                                : memory == nullptr ? nullptr
-                                                    : &memory->writes();
+    storage::WriteBudget* const budget = storage == nullptr  ? &storages_.source->writes()
+                                         : memory == nullptr ? nullptr
+                                                             : &memory->writes();
     if (budget == nullptr || take_room(header, value, *budget)) {
         take_memory(header, value, std::move(storage));
     }
 }
 
 // False where the value has to wait for it.
-bool Arriving::take_room(const wire::ValueHeader& header, ArrivingValue& value,
-                         WriteBudget& budget) {
-    if (header.total <= wire::kEagerBytes) {  // an eager message: its bytes are here already
+bool Arriving::take_room(const protocol::ValueHeader& header, ArrivingValue& value,
+                         storage::WriteBudget& budget) {
+    if (header.total <= protocol::kEagerBytes) {  // an eager message: its bytes are here already
         auto room = awaiting_->take_room_now(header.total);
         if (room == nullptr) {
-            sending_->reply(id_of(header), Status::busy);
+            sending_->reply(id_of(header), protocol::Status::busy);
             return false;
         }
         value.give_room(std::move(room), budget);
         return true;
     }
     // The value itself, and not its id: that may be another one's by then.
-    auto room =
-        awaiting_->take_room(budget, header.total,
-                             [weak = weak_from_this(), id = id_of(header),
-                              waiting = value.weak_from_this(), &budget](WriteBudget::Room given) {
-                                 const auto self = weak.lock();
-                                 const auto one = waiting.lock();
-                                 if (self != nullptr && one != nullptr) {
-                                     self->admit(id, one, std::move(given), budget);
-                                 }
-                             });
+    auto room = awaiting_->take_room(
+        budget, header.total,
+        [weak = weak_from_this(), id = id_of(header), waiting = value.weak_from_this(),
+         &budget](storage::WriteBudget::Room given) {
+            const auto self = weak.lock();
+            const auto one = waiting.lock();
+            if (self != nullptr && one != nullptr) {
+                self->admit(id, one, std::move(given), budget);
+            }
+        });
     if (room == nullptr) {
         waits_on_ = &budget;
         value.wait_for_room(receiver_);
@@ -268,8 +271,8 @@ bool Arriving::take_room(const wire::ValueHeader& header, ArrivingValue& value,
     return true;
 }
 
-void Arriving::take_memory(const wire::ValueHeader& header, ArrivingValue& value,
-                           std::shared_ptr<Storage> storage) {
+void Arriving::take_memory(const protocol::ValueHeader& header, ArrivingValue& value,
+                           std::shared_ptr<storage::Storage> storage) {
     try {
         if (storage == nullptr) {
             value.receive_into(*storages_.source);
@@ -282,13 +285,13 @@ void Arriving::take_memory(const wire::ValueHeader& header, ArrivingValue& value
     }
 }
 
-void Arriving::admit(const ItemId& id, const Value& value, WriteBudget::Room room,
-                     WriteBudget& budget) {
+void Arriving::admit(const ItemId& id, const Value& value, storage::WriteBudget::Room room,
+                     storage::WriteBudget& budget) {
     const auto found = values_.find(id);
     if (found == values_.end() || found->second != value || value->held().empty()) {
         return;  // the client has abandoned it
     }
-    last_came_ = Clock::now();
+    last_came_ = base::Clock::now();
     value->give_room(std::move(room), budget);
     try {
         take_memory(value->held().front().header, *value, storages_.storage_of(value->key()));
@@ -310,21 +313,23 @@ void Arriving::end_waiting(const Value& value) {
     count_waiting();
 }
 
-bool Arriving::fill(const wire::ValueHeader& header, const Value& value,
+bool Arriving::fill(const protocol::ValueHeader& header, const Value& value,
                     const ArrivingValue::Bytes& bytes) {
     try {
         if (value->is_kept()) {
             value->expect(header.length);
         }
         if (value->is_kept() && bytes.parcel != nullptr) {
-            const Write write = header.total >= kPastCaches ? Write::past_caches : Write::cached;
+            const memory::Write write =
+                header.total >= kPastCaches ? memory::Write::past_caches : memory::Write::cached;
             receiver_.receive(
                 bytes.parcel,
                 std::make_unique<Segment>(shared_from_this(), value, header, bytes.sum),
                 header.length, write);
             return true;
         }
-        if (value->is_kept() && (bytes.forged || (bytes.sum && crc32c(bytes.data) != *bytes.sum))) {
+        if (value->is_kept() &&
+            (bytes.forged || (bytes.sum && memory::crc32c(bytes.data) != *bytes.sum))) {
             altered(id_of(header), value);
         }
         if (value->is_kept()) {
@@ -343,15 +348,16 @@ void Arriving::refuse(const ItemId& id, const std::exception& error) { sending_-
 void Arriving::altered(const ItemId& id, const Value& value) {
     value->refuse();
     if (!client_->closed()) {
-        client_->report(log::warning, log::EventKind::refused,
+        client_->report(base::log::warning, base::log::EventKind::refused,
                         "'" + value->key() + "' was changed on its way");
-        sending_->reply(id, Status::altered);
+        sending_->reply(id, protocol::Status::altered);
     }
 }
 
-void Arriving::segment_arrived(const wire::ValueHeader& header, const Value& value, bool arrived) {
+void Arriving::segment_arrived(const protocol::ValueHeader& header, const Value& value,
+                               bool arrived) {
     client_->moved();
-    last_came_ = Clock::now();
+    last_came_ = base::Clock::now();
     if (client_->closed()) {
         return;
     }
@@ -375,7 +381,7 @@ void Arriving::store(const ItemId& id, const Value& value) {
         return;  // it was refused
     }
     if (auto fault = client_->bounds().expiry_fault()) {
-        return sending_->reply(id, Status::denied, std::move(*fault));
+        return sending_->reply(id, protocol::Status::denied, std::move(*fault));
     }
     if (value->is_for_source()) {
         awaiting_->put(id, value->key(), value->take_region(), value->if_absent(),
@@ -388,16 +394,16 @@ void Arriving::store(const ItemId& id, const Value& value) {
     try {
         const bool written = value->commit();
         client_->count_set(value->total());
-        sending_->reply(id, written ? Status::ok : Status::kept);
+        sending_->reply(id, written ? protocol::Status::ok : protocol::Status::kept);
     } catch (const std::exception& error) {
         sending_->fail(id, error);
     }
 }
 
-TimePoint Arriving::yields_at(TimePoint now) {
+base::TimePoint Arriving::yields_at(base::TimePoint now) {
     if (values_.empty()) {
         came_ = must_come_ = 0;
-        return TimePoint::max();
+        return base::TimePoint::max();
     }
     if (now >= weigh_at_ || now > yields_at_) {
         weigh_at_ = now + kWeighEvery;
@@ -406,7 +412,7 @@ TimePoint Arriving::yields_at(TimePoint now) {
     return std::min(yields_at_, weigh_at_);
 }
 
-TimePoint Arriving::weigh(TimePoint now) {
+base::TimePoint Arriving::weigh(base::TimePoint now) {
     bool has_room = false;
     bool is_short = false;
     std::uint64_t left = 0;
@@ -419,7 +425,7 @@ TimePoint Arriving::weigh(TimePoint now) {
     }
     if (!has_room) {
         came_ = must_come_ = 0;
-        return TimePoint::max();
+        return base::TimePoint::max();
     }
     const bool enough = came_ >= must_come_;
     if (enough || !is_short) {
@@ -460,4 +466,4 @@ void Arriving::close() {
     count_waiting();
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::sessions

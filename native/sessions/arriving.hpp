@@ -16,7 +16,7 @@
 #include "sessions/sending.hpp"
 #include "sessions/storages.hpp"
 
-namespace ucxstore {
+namespace ucxstore::sessions {
 
 // On the session's thread. Each segment that is being received keeps this and its value alive.
 class Arriving : public std::enable_shared_from_this<Arriving> {
@@ -29,11 +29,11 @@ class Arriving : public std::enable_shared_from_this<Arriving> {
 
     // Receives a segment. True if it keeps the parcel for later. Throws Error(protocol) where the
     // client breaks the protocol.
-    bool receive(const wire::ValueHeader& header, const std::string& key,
+    bool receive(const protocol::ValueHeader& header, const std::string& key,
                  const ArrivingValue::Bytes& bytes);
     // Takes a whole value that has come in a file (shared/sealed.hpp), or replies that its bytes
     // are to be sent, and leaves the file as it is. Throws Error(protocol) as above.
-    void receive_file(const wire::ValueHeader& header, const std::string& key, Fd&& file);
+    void receive_file(const protocol::ValueHeader& header, const std::string& key, base::Fd&& file);
     // Drops what of this request has come, and what is still to come.
     void abandon(std::uint64_t request);
     // Drops everything. Memory that is still being written to stays until that has ended.
@@ -44,11 +44,11 @@ class Arriving : public std::enable_shared_from_this<Arriving> {
     // Whether the client was gone before something that was on its way had come.
     bool broke_off() const { return broke_off_; }
     // When a segment came last, or room was given to a value.
-    TimePoint last_came() const { return last_came_; }
+    base::TimePoint last_came() const { return last_came_; }
     bool awaits_room() const { return waiting_ > 0; }
     // When the session is to end, since the client has room for values, but sends too little of
     // them, and others wait for that room; or when to look again, at the latest.
-    TimePoint yields_at(TimePoint now);
+    base::TimePoint yields_at(base::TimePoint now);
     // Grows while the room moves that a value waits for.
     std::uint64_t room_moved() const { return waits_on_ == nullptr ? 0 : waits_on_->moved(); }
     // Adds the requests whose values wait for room.
@@ -58,31 +58,33 @@ class Arriving : public std::enable_shared_from_this<Arriving> {
     class Segment;
     using Value = std::shared_ptr<ArrivingValue>;
 
-    Value find_or_begin(const wire::ValueHeader& header, const std::string& key);
-    void accept(const wire::ValueHeader& header, ArrivingValue& value);
+    Value find_or_begin(const protocol::ValueHeader& header, const std::string& key);
+    void accept(const protocol::ValueHeader& header, ArrivingValue& value);
     // Why no value is taken for this key, as a reply; false where one may be.
     bool refuses(const ItemId& id, const std::string& key);
     // Begins to count the latency of a value that has begun to come.
-    void time(const wire::ValueHeader& header, const std::string& key);
+    void time(const protocol::ValueHeader& header, const std::string& key);
     bool was_abandoned(std::uint64_t request) const;
-    bool take_room(const wire::ValueHeader& header, ArrivingValue& value, WriteBudget& budget);
-    void take_memory(const wire::ValueHeader& header, ArrivingValue& value,
-                     std::shared_ptr<Storage> storage);
+    bool take_room(const protocol::ValueHeader& header, ArrivingValue& value,
+                   storage::WriteBudget& budget);
+    void take_memory(const protocol::ValueHeader& header, ArrivingValue& value,
+                     std::shared_ptr<storage::Storage> storage);
     // Goes on with a value that has waited for room.
-    void admit(const ItemId& id, const Value& value, WriteBudget::Room room, WriteBudget& budget);
+    void admit(const ItemId& id, const Value& value, storage::WriteBudget::Room room,
+               storage::WriteBudget& budget);
     // Receives what is held of it, or drops that.
     void end_waiting(const Value& value);
     // True if it has taken the parcel over.
-    bool fill(const wire::ValueHeader& header, const Value& value,
+    bool fill(const protocol::ValueHeader& header, const Value& value,
               const ArrivingValue::Bytes& bytes);
     void refuse(const ItemId& id, const std::exception& error);
     // Refuses the value of a segment that was changed on its way.
     void altered(const ItemId& id, const Value& value);
-    void segment_arrived(const wire::ValueHeader& header, const Value& value, bool arrived);
+    void segment_arrived(const protocol::ValueHeader& header, const Value& value, bool arrived);
     void store(const ItemId& id, const Value& value);
     void count_waiting();
     // Looks at all values for yields_at().
-    TimePoint weigh(TimePoint now);
+    base::TimePoint weigh(base::TimePoint now);
 
     Receiver& receiver_;
     const Storages storages_;
@@ -93,16 +95,16 @@ class Arriving : public std::enable_shared_from_this<Arriving> {
     std::unordered_map<ItemId, Value, HashItemId> values_;
     std::uint64_t waiting_ = 0;   // those of them that wait for room
     std::uint64_t segments_ = 0;  // that are being received
-    TimePoint last_came_{};
-    const WriteBudget* waits_on_ = nullptr;  // what a value has waited for last
+    base::TimePoint last_came_{};
+    const storage::WriteBudget* waits_on_ = nullptr;  // what a value has waited for last
     bool broke_off_ = false;
-    TimePoint yields_at_{};
-    TimePoint weigh_at_{};
+    base::TimePoint yields_at_{};
+    base::TimePoint weigh_at_{};
     // Of values with room: what has come since then, and what must.
-    TimePoint since_{};
+    base::TimePoint since_{};
     std::uint64_t came_ = 0;
     std::uint64_t must_come_ = 0;
     std::deque<std::uint64_t> abandoned_;  // requests whose values may still come
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::sessions

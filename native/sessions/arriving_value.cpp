@@ -5,7 +5,7 @@
 #include "base/ensure.hpp"
 #include "memory/crc32c.hpp"
 
-namespace ucxstore {
+namespace ucxstore::sessions {
 namespace {
 
 // What the list of segments takes for one, about.
@@ -13,14 +13,14 @@ constexpr std::uint64_t kEntryInList = 64;
 
 }  // namespace
 
-bool ArrivingValue::add(const wire::ValueHeader& header) {
+bool ArrivingValue::add(const protocol::ValueHeader& header) {
     return segments_.add(header.total, header.segment, header.offset, header.length);
 }
 
 bool ArrivingValue::charge_list(Account& account) {
     const std::uint64_t bytes = segments_.beyond() * kEntryInList;
     if (bytes > list_.amount()) {
-        auto more = account.hold(ucxstore::Held::request_bytes, 2 * bytes);
+        auto more = account.hold(sessions::Held::request_bytes, 2 * bytes);
         if (!more) {
             return false;
         }
@@ -31,19 +31,20 @@ bool ArrivingValue::charge_list(Account& account) {
 
 bool ArrivingValue::count(std::uint64_t bytes) {
     counted_ += bytes;
-    ensure(counted_ <= total(), "a segment is counted once");
+    base::ensure(counted_ <= total(), "a segment is counted once");
     return counted_ == total();
 }
 
-void ArrivingValue::receive_into(std::shared_ptr<Storage> storage) {
+void ArrivingValue::receive_into(std::shared_ptr<storage::Storage> storage) {
     storage_ = std::move(storage);
     incoming_ = storage_->receive(key_, total());
 }
 
-void ArrivingValue::receive_into(CachedSource& source) { region_ = source.receive(total()); }
+void ArrivingValue::receive_into(cache::CachedSource& source) { region_ = source.receive(total()); }
 
 std::byte* ArrivingValue::memory_at(std::uint64_t offset, std::uint64_t length) {
-    ensure(offset <= total() && length <= total() - offset, "a segment is inside of its value");
+    base::ensure(offset <= total() && length <= total() - offset,
+                 "a segment is inside of its value");
     std::byte* const memory = region_ != nullptr ? region_->data() : incoming_->data();
     return memory == nullptr ? nullptr : memory + offset;
 }
@@ -57,16 +58,17 @@ void ArrivingValue::write(std::uint64_t offset, std::span<const std::byte> bytes
 }
 
 std::uint32_t ArrivingValue::checksum(std::uint64_t offset, std::uint64_t length) {
-    const Region* const region = region_ != nullptr ? region_.get() : incoming_->region();
+    const memory::Region* const region = region_ != nullptr ? region_.get() : incoming_->region();
     if (region != nullptr) {
         return region->checksum(offset, length);  // which keeps it for those who read the value
     }
-    return crc32c(std::span<const std::byte>(memory_at(offset, length), length));
+    return memory::crc32c(std::span<const std::byte>(memory_at(offset, length), length));
 }
 
-bool ArrivingValue::hold(const wire::ValueHeader& header, const Bytes& bytes, Account& account) {
-    ensure(waits_for_room(), "only what waits is held");
-    auto charge = account.hold(ucxstore::Held::request_bytes, sizeof(Held) + bytes.data.size());
+bool ArrivingValue::hold(const protocol::ValueHeader& header, const Bytes& bytes,
+                         Account& account) {
+    base::ensure(waits_for_room(), "only what waits is held");
+    auto charge = account.hold(sessions::Held::request_bytes, sizeof(Held) + bytes.data.size());
     if (!charge) {
         return false;
     }
@@ -108,4 +110,4 @@ bool ArrivingValue::commit() {
     return written;
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::sessions

@@ -15,7 +15,7 @@
 #include "sessions/receiver.hpp"
 #include "storage/storage.hpp"
 
-namespace ucxstore {
+namespace ucxstore::sessions {
 
 // What a value on its way takes besides its key and its bytes, about.
 inline constexpr std::uint64_t kValueBytes = 512;
@@ -28,15 +28,15 @@ class ArrivingValue : public std::enable_shared_from_this<ArrivingValue> {
     struct Bytes {
         std::span<const std::byte> data;
         Receiver::Parcel parcel;
-        wire::Sum sum;
+        protocol::Sum sum;
         bool forged = false;  // whether the bytes in `data` are not what was sent
     };
     // A segment that waits until there is room for its value.
     struct Held {
-        wire::ValueHeader header;
+        protocol::ValueHeader header;
         Receiver::Parcel parcel;
         std::string data;  // without a parcel
-        wire::Sum sum;
+        protocol::Sum sum;
         bool forged;
         Hold charge;
     };
@@ -55,7 +55,7 @@ class ArrivingValue : public std::enable_shared_from_this<ArrivingValue> {
         held_bytes_ = std::move(bytes);
     }
     // Notes that a segment has come. False where it does not fit those before.
-    bool add(const wire::ValueHeader& header);
+    bool add(const protocol::ValueHeader& header);
     // Charges the list of those that have come out of order. False where there is no room for it.
     bool charge_list(Account& account);
     bool begun() const { return segments_.begun(); }
@@ -66,8 +66,8 @@ class ArrivingValue : public std::enable_shared_from_this<ArrivingValue> {
     std::uint64_t left() const { return total() - counted_; }
 
     // Take memory for the whole value. Throw Error, or std::bad_alloc.
-    void receive_into(std::shared_ptr<Storage> storage);
-    void receive_into(CachedSource& source);
+    void receive_into(std::shared_ptr<storage::Storage> storage);
+    void receive_into(cache::CachedSource& source);
     // To be called before a segment of so many bytes is received. Throws Error(storage) where there
     // is no memory left for it.
     void expect(std::uint64_t bytes) {
@@ -98,19 +98,19 @@ class ArrivingValue : public std::enable_shared_from_this<ArrivingValue> {
     void wait_for_room(Receiver& receiver) { waits_ = &receiver; }
     bool waits_for_room() const { return waits_ != nullptr; }
     // False where the account has no room for that.
-    bool hold(const wire::ValueHeader& header, const Bytes& bytes, Account& account);
+    bool hold(const protocol::ValueHeader& header, const Bytes& bytes, Account& account);
     std::vector<Held>& held() { return held_; }
     // Drops the parcels that are left.
     void stop_waiting();
     // Keeps the room until take_room(), or its end.
-    void give_room(WriteBudget::Room room, WriteBudget& budget) {
+    void give_room(storage::WriteBudget::Room room, storage::WriteBudget& budget) {
         room_ = std::move(room);
         budget_ = &budget;
     }
     bool has_room() const { return room_ != nullptr; }
     // What that is of.
-    WriteBudget* budget() const { return budget_; }
-    WriteBudget::Room take_room() { return std::move(room_); }
+    storage::WriteBudget* budget() const { return budget_; }
+    storage::WriteBudget::Room take_room() { return std::move(room_); }
 
     // Where the whole value goes; neither is true for one that was refused.
     bool is_for_storage() const { return !refused_ && incoming_ != nullptr; }
@@ -120,10 +120,11 @@ class ArrivingValue : public std::enable_shared_from_this<ArrivingValue> {
     // Whether that waits. Then this does the same on another thread, unless nobody wants it any
     // more, or `mandate` does not allow it, and calls `done` there, which keeps this alive.
     bool waits() const { return incoming_->waits(); }
-    void commit_later(Wanted wanted, Incoming::Done done, MandateRef mandate) {
+    void commit_later(storage::Wanted wanted, storage::Incoming::Done done,
+                      base::MandateRef mandate) {
         incoming_->commit_later(if_absent_, std::move(wanted), std::move(done), std::move(mandate));
     }
-    std::shared_ptr<Region> take_region() { return std::move(region_); }
+    std::shared_ptr<memory::Region> take_region() { return std::move(region_); }
 
   private:
     void drop_held();
@@ -133,18 +134,18 @@ class ArrivingValue : public std::enable_shared_from_this<ArrivingValue> {
     const bool if_absent_;
     Hold place_;
     Hold held_bytes_;
-    wire::Segments segments_;
+    protocol::Segments segments_;
     Hold list_;  // of those of them that have come out of order
     std::uint64_t counted_ = 0;
     bool refused_ = false;
     std::uint64_t transfers_ = 0;
-    std::shared_ptr<Storage> storage_;  // before incoming_, which refers to it
-    std::unique_ptr<Incoming> incoming_;
-    std::shared_ptr<Region> region_;  // for the source
-    WriteBudget::Room room_;
-    WriteBudget* budget_ = nullptr;
+    std::shared_ptr<storage::Storage> storage_;  // before incoming_, which refers to it
+    std::unique_ptr<storage::Incoming> incoming_;
+    std::shared_ptr<memory::Region> region_;  // for the source
+    storage::WriteBudget::Room room_;
+    storage::WriteBudget* budget_ = nullptr;
     Receiver* waits_ = nullptr;
     std::vector<Held> held_;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::sessions

@@ -6,10 +6,8 @@
 #include "base/ensure.hpp"
 #include "sessions/answer.hpp"
 
-namespace ucxstore {
+namespace ucxstore::sessions {
 namespace {
-
-using wire::Status;
 
 // How long a change waits until all that its client has sent is read. A client that does not take
 // its replies is not read from.
@@ -19,10 +17,11 @@ constexpr auto kCatchUpPause = std::chrono::milliseconds(2);
 }  // namespace
 
 // NOLINTNEXTLINE(readability-function-size): what a session is made of
-Awaiting::Awaiting(std::shared_ptr<CachedSource> source, std::weak_ptr<TaskThread> thread,
-                   std::shared_ptr<ClientRecord> client, std::shared_ptr<Sending> sending,
-                   std::shared_ptr<Walkers> walkers, std::shared_ptr<WorkerPool> readers,
-                   OnFetched on_fetched, std::function<void()> on_ended)
+Awaiting::Awaiting(std::shared_ptr<cache::CachedSource> source,
+                   std::weak_ptr<threads::TaskThread> thread, std::shared_ptr<ClientRecord> client,
+                   std::shared_ptr<Sending> sending, std::shared_ptr<Walkers> walkers,
+                   std::shared_ptr<threads::WorkerPool> readers, OnFetched on_fetched,
+                   std::function<void()> on_ended)
     : source_(std::move(source)),
       thread_(std::move(thread)),
       client_(std::move(client)),
@@ -39,7 +38,7 @@ void Awaiting::fetch(PendingGet get) {
         const auto place =
             std::make_shared<Hold>(client_->account()->hold_anyway(Held::fetches, 1));
         source_->fetch(kept.key(), kept.selection(),
-                       later<Value>([ticket, place](Awaiting& self, Outcome<Value> outcome) {
+                       later<Value>([ticket, place](Awaiting& self, cache::Outcome<Value> outcome) {
                            place->shrink(0);
                            self.fetched(ticket, std::move(outcome));
                        }),
@@ -50,7 +49,7 @@ void Awaiting::fetch(PendingGet get) {
     }
 }
 
-void Awaiting::fetched(std::uint64_t ticket, Outcome<Value> outcome) {
+void Awaiting::fetched(std::uint64_t ticket, cache::Outcome<Value> outcome) {
     if (outcome.value != nullptr && !outcome.value->pieced()) {
         last_bytes_ = outcome.value->size();
     }
@@ -61,7 +60,7 @@ void Awaiting::fetched(std::uint64_t ticket, Outcome<Value> outcome) {
 
 // What a thread reads for a get, and what it is for.
 struct Awaiting::Loading {
-    std::shared_ptr<const Region> value;
+    std::shared_ptr<const memory::Region> value;
     PendingGet::Loaded result;
     std::exception_ptr failure;
 };
@@ -73,7 +72,7 @@ void Awaiting::load(PendingGet get) {
         auto held = client_->account()->hold_anyway(Held::read_bytes, kept.next_is_read());
         const auto loading = std::make_shared<Loading>(
             Loading{kept.value(), {kept.next_pieces(), nullptr, std::move(held)}, nullptr});
-        auto done = later<bool>([ticket, loading](Awaiting& self, const Outcome<bool>&) {
+        auto done = later<bool>([ticket, loading](Awaiting& self, const cache::Outcome<bool>&) {
             self.loaded(ticket, *loading);
         });
         readers_->post(
@@ -127,7 +126,7 @@ bool Awaiting::may_keep(std::uint64_t bytes) const {
 
 void Awaiting::end_call(const ItemId& id) {
     const auto call = calls_.find(id.request);
-    ensure(call != calls_.end(), "a call ends once");
+    base::ensure(call != calls_.end(), "a call ends once");
     calls_.erase(call);
 }
 
@@ -138,21 +137,21 @@ void Awaiting::requests(std::set<std::uint64_t>& into) const {
     }
 }
 
-void Awaiting::call(const ItemId& id, StorageCall call, CallRoom room) {
+void Awaiting::call(const ItemId& id, cache::StorageCall call, CallRoom room) {
     const std::uint64_t ticket = ++last_ticket_;
     auto wanted = std::make_shared<std::atomic<bool>>(true);
     asked_.emplace(ticket, Asked{id.request, wanted});
     begin_call(id);
     const Does does = changes(call) ? Does::change : Does::read;
-    auto done =
-        later<CallResult>([id, ticket, does, room = std::make_shared<CallRoom>(std::move(room))](
-                              Awaiting& self, Outcome<CallResult> outcome) {
+    auto done = later<cache::CallResult>(
+        [id, ticket, does, room = std::make_shared<CallRoom>(std::move(room))](
+            Awaiting& self, cache::Outcome<cache::CallResult> outcome) {
             *room = {};
             self.asked_.erase(ticket);
             self.end_call(id);
             self.answer_to(id, does, answer_of(outcome.value));
         });
-    auto moved = later<bool>([id, ticket](Awaiting& self, Outcome<bool>) {
+    auto moved = later<bool>([id, ticket](Awaiting& self, cache::Outcome<bool>) {
         if (self.asked_.contains(ticket)) {
             self.say_that_it_goes_on(id, 0);
         }
@@ -166,17 +165,17 @@ void Awaiting::call(const ItemId& id, StorageCall call, CallRoom room) {
         client_->mandate()->whose());
 }
 
-void Awaiting::walk(const ItemId& id, std::shared_ptr<Storage> storage, StorageCall call,
-                    CallRoom room) {
+void Awaiting::walk(const ItemId& id, std::shared_ptr<storage::Storage> storage,
+                    cache::StorageCall call, CallRoom room) {
     const std::uint64_t ticket = ++last_ticket_;
-    auto moved =
-        later<std::uint64_t>([id, ticket](Awaiting& self, const Outcome<std::uint64_t>& outcome) {
+    auto moved = later<std::uint64_t>(
+        [id, ticket](Awaiting& self, const cache::Outcome<std::uint64_t>& outcome) {
             if (self.walks_.contains(ticket)) {
                 self.say_that_it_goes_on(id, outcome.value);
             }
         });
     const auto held = std::make_shared<CallRoom>(std::move(room));
-    auto done = later<Answer>([ticket, held](Awaiting& self, Outcome<Answer> outcome) {
+    auto done = later<Answer>([ticket, held](Awaiting& self, cache::Outcome<Answer> outcome) {
         self.walked(ticket, *held, std::move(outcome.value));
     });
     auto errand = std::make_shared<Errand>(
@@ -185,7 +184,7 @@ void Awaiting::walk(const ItemId& id, std::shared_ptr<Storage> storage, StorageC
         client_->mandate());
     walks_.emplace(ticket, Walking{id, errand});
     if (!walkers_->start(errand)) {
-        walked(ticket, *held, {Status::storage, "the server has no thread for it"});
+        walked(ticket, *held, {protocol::Status::storage, "the server has no thread for it"});
     }
 }
 
@@ -199,17 +198,17 @@ void Awaiting::walked(std::uint64_t ticket, CallRoom& room, Answer answer) {
 
 void Awaiting::answer_to(const ItemId& id, Does does, Answer answer) {
     // What the source brings after the end of the grant is not told. Of a change, the truth is.
-    const bool told = answer.status == Status::ok && does == Does::change;
+    const bool told = answer.status == protocol::Status::ok && does == Does::change;
     if (auto fault = client_->bounds().expiry_fault();
-        fault && !told && answer.status != Status::unknown) {
-        answer = {Status::denied, std::move(*fault)};
+        fault && !told && answer.status != protocol::Status::unknown) {
+        answer = {protocol::Status::denied, std::move(*fault)};
     }
     sending_->reply(id, answer.status, std::move(answer.payload));
 }
 
 void Awaiting::say_that_it_goes_on(const ItemId& id, std::uint64_t keys) {
     if (sending_->has_room()) {  // a client that takes nothing waits for nothing
-        sending_->refuse(id, {Status::going_on, keys, wire::kAnyVersion});
+        sending_->refuse(id, {protocol::Status::going_on, keys, protocol::kAnyVersion});
     }
 }
 
@@ -217,33 +216,33 @@ void Awaiting::operate(const ItemId& id, Operators& operators, Operators::Reques
                        CallRoom room) {
     begin_call(id);
     const auto held = std::make_shared<CallRoom>(std::move(room));
-    operators.ask(std::move(request),
-                  later<std::string>([id, held](Awaiting& self, Outcome<std::string> outcome) {
-                      *held = {};
-                      self.end_call(id);
-                      const bool answered = outcome.failure.empty();
-                      self.sending_->reply(
-                          id, answered ? Status::ok : Status::storage,
-                          answered ? std::move(outcome.value) : std::move(outcome.failure));
-                  }));
+    operators.ask(
+        std::move(request),
+        later<std::string>([id, held](Awaiting& self, cache::Outcome<std::string> outcome) {
+            *held = {};
+            self.end_call(id);
+            const bool answered = outcome.failure.empty();
+            self.sending_->reply(id, answered ? protocol::Status::ok : protocol::Status::storage,
+                                 answered ? std::move(outcome.value) : std::move(outcome.failure));
+        }));
 }
 
-void Awaiting::put(const ItemId& id, std::string key, std::shared_ptr<Region> value, bool if_absent,
-                   WriteBudget::Room room) {
+void Awaiting::put(const ItemId& id, std::string key, std::shared_ptr<memory::Region> value,
+                   bool if_absent, storage::WriteBudget::Room room) {
     const std::uint64_t ticket = ++last_ticket_;
     auto wanted = std::make_shared<std::atomic<bool>>(true);
     asked_.emplace(ticket, Asked{id.request, wanted});
     begin_call(id);
     const std::uint64_t bytes = value->size();
     std::shared_ptr<Hold> small;
-    if (bytes <= wire::kEagerBytes) {
+    if (bytes <= protocol::kEagerBytes) {
         small = std::make_shared<Hold>(
             client_->account()->hold_anyway(Held::small_values, bytes + kValueBytes));
     }
     source_->write(
         key, std::move(value), if_absent,
-        later<bool>([id, ticket, bytes, small, room = std::move(room)](Awaiting& self,
-                                                                       Outcome<bool> outcome) {
+        later<bool>([id, ticket, bytes, small, room = std::move(room)](
+                        Awaiting& self, cache::Outcome<bool> outcome) {
             if (small != nullptr) {
                 small->shrink(0);
             }
@@ -256,19 +255,20 @@ void Awaiting::put(const ItemId& id, std::string key, std::shared_ptr<Region> va
         client_->mandate()->whose());
 }
 
-void Awaiting::end_write(const ItemId& id, std::uint64_t bytes, Outcome<bool> outcome) {
+void Awaiting::end_write(const ItemId& id, std::uint64_t bytes, cache::Outcome<bool> outcome) {
     end_call(id);
     if (!outcome.failure.empty()) {
-        const Status status = outcome.unknown ? Status::unknown : Status::storage;
+        const protocol::Status status =
+            outcome.unknown ? protocol::Status::unknown : protocol::Status::storage;
         return answer_to(id, Does::change, {status, std::move(outcome.failure)});
     }
     client_->count_set(bytes);
-    sending_->reply(id, outcome.value ? Status::ok : Status::kept);
+    sending_->reply(id, outcome.value ? protocol::Status::ok : protocol::Status::kept);
 }
 
 std::function<bool()> Awaiting::catch_up() {
     return [on = thread_, weak = weak_from_this()] {
-        const TimePoint until = Clock::now() + kCatchUp;
+        const base::TimePoint until = base::Clock::now() + kCatchUp;
         while (const auto thread = on.lock()) {
             bool there = false;
             bool all = false;
@@ -279,7 +279,7 @@ std::function<bool()> Awaiting::catch_up() {
                     there = !self->client_->doomed() && !self->sending_->failed();
                 }
             });
-            if (!there || all || Clock::now() >= until) {
+            if (!there || all || base::Clock::now() >= until) {
                 return there && all;
             }
             std::this_thread::sleep_for(kCatchUpPause);
@@ -300,25 +300,26 @@ void Awaiting::commit(const ItemId& id, std::shared_ptr<ArrivingValue> value) {
             return wanted->load() && (!surely || (look() && wanted->load()));
         },
         [value = std::move(value),
-         done = later<bool>([id, ticket, bytes](Awaiting& self, Outcome<bool> outcome) {
+         done = later<bool>([id, ticket, bytes](Awaiting& self, cache::Outcome<bool> outcome) {
              self.asked_.erase(ticket);
              self.end_write(id, bytes, std::move(outcome));
          })](bool written, std::string failure) { done({written, std::move(failure)}); },
         client_->mandate());
 }
 
-WriteBudget::Room Awaiting::take_room(WriteBudget& budget, std::uint64_t bytes,
-                                      std::function<void(WriteBudget::Room)> then) {
-    const auto admitted = later<WriteBudget::Room>(
-        [then = std::move(then)](Awaiting&, Outcome<WriteBudget::Room> outcome) {
+storage::WriteBudget::Room Awaiting::take_room(
+    storage::WriteBudget& budget, std::uint64_t bytes,
+    std::function<void(storage::WriteBudget::Room)> then) {
+    const auto admitted = later<storage::WriteBudget::Room>(
+        [then = std::move(then)](Awaiting&, cache::Outcome<storage::WriteBudget::Room> outcome) {
             then(std::move(outcome.value));
         });
     return budget.take(
-        bytes, [admitted](WriteBudget::Room room) { admitted({std::move(room), {}}); },
+        bytes, [admitted](storage::WriteBudget::Room room) { admitted({std::move(room), {}}); },
         client_->origin());
 }
 
-WriteBudget::Room Awaiting::take_room_now(std::uint64_t bytes) {
+storage::WriteBudget::Room Awaiting::take_room_now(std::uint64_t bytes) {
     return client_->account()->has_room(Held::small_values, bytes + kValueBytes)
                ? source_->writes().take_now(bytes, client_->origin())
                : nullptr;
@@ -326,9 +327,9 @@ WriteBudget::Room Awaiting::take_room_now(std::uint64_t bytes) {
 
 std::function<void()> Awaiting::reply_when_called(const ItemId& id) {
     begin_call(id);
-    return [done = later<bool>([id](Awaiting& self, Outcome<bool>) {
+    return [done = later<bool>([id](Awaiting& self, cache::Outcome<bool>) {
                 self.end_call(id);
-                self.sending_->reply(id, Status::ok);
+                self.sending_->reply(id, protocol::Status::ok);
             })] { done({}); };
 }
 
@@ -366,4 +367,4 @@ void Awaiting::close() {
     walks_.clear();
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::sessions

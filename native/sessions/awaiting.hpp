@@ -22,7 +22,7 @@
 #include "sessions/walkers.hpp"
 #include "threads/task_thread.hpp"
 
-namespace ucxstore {
+namespace ucxstore::sessions {
 
 // What a call holds until its reply is made: a place, and room for that.
 struct CallRoom {
@@ -33,15 +33,15 @@ struct CallRoom {
 // On the session's thread.
 class Awaiting : public std::enable_shared_from_this<Awaiting> {
   public:
-    using Value = CachedSource::Value;
-    using OnFetched = std::function<void(std::optional<PendingGet>, Outcome<Value>)>;
+    using Value = cache::CachedSource::Value;
+    using OnFetched = std::function<void(std::optional<PendingGet>, cache::Outcome<Value>)>;
 
     // `readers` read what waits for a disk. `source` may be nullptr: then fetch(), call(), put()
     // and take_room() are not used. `on_fetched` goes on with a get; it gets none where that was
     // abandoned. `on_ended` runs when anything has ended, and given back what it held.
-    Awaiting(std::shared_ptr<CachedSource> source, std::weak_ptr<TaskThread> thread,
+    Awaiting(std::shared_ptr<cache::CachedSource> source, std::weak_ptr<threads::TaskThread> thread,
              std::shared_ptr<ClientRecord> client, std::shared_ptr<Sending> sending,
-             std::shared_ptr<Walkers> walkers, std::shared_ptr<WorkerPool> readers,
+             std::shared_ptr<Walkers> walkers, std::shared_ptr<threads::WorkerPool> readers,
              OnFetched on_fetched, std::function<void()> on_ended);
     Awaiting(const Awaiting&) = delete;
     Awaiting& operator=(const Awaiting&) = delete;
@@ -57,22 +57,23 @@ class Awaiting : public std::enable_shared_from_this<Awaiting> {
     // Else its get waits for another turn, and the cache may have it then.
     bool may_keep(std::uint64_t bytes) const;
     // Makes the call to the source, and replies with its result; meanwhile, that it goes on.
-    void call(const ItemId& id, StorageCall call, CallRoom room);
+    void call(const ItemId& id, cache::StorageCall call, CallRoom room);
     // The same, of a call to a storage.
-    void walk(const ItemId& id, std::shared_ptr<Storage> storage, StorageCall call, CallRoom room);
+    void walk(const ItemId& id, std::shared_ptr<storage::Storage> storage, cache::StorageCall call,
+              CallRoom room);
     // Has a request of an operator answered, and replies.
     void operate(const ItemId& id, Operators& operators, Operators::Request request, CallRoom room);
     // Writes a whole value to the source, and replies. `room` is given back once that is done.
-    void put(const ItemId& id, std::string key, std::shared_ptr<Region> value, bool if_absent,
-             WriteBudget::Room room);
+    void put(const ItemId& id, std::string key, std::shared_ptr<memory::Region> value,
+             bool if_absent, storage::WriteBudget::Room room);
     // Puts a whole value into its storage, which waits for that, and replies.
     void commit(const ItemId& id, std::shared_ptr<ArrivingValue> value);
     // Room for a value that is to be written; nullptr where there is none yet, and `then` gets it
     // later.
-    WriteBudget::Room take_room(WriteBudget& budget, std::uint64_t bytes,
-                                std::function<void(WriteBudget::Room)> then);
+    storage::WriteBudget::Room take_room(storage::WriteBudget& budget, std::uint64_t bytes,
+                                         std::function<void(storage::WriteBudget::Room)> then);
     // The same for bytes that are here already; nullptr where too many such wait for the source.
-    WriteBudget::Room take_room_now(std::uint64_t bytes);
+    storage::WriteBudget::Room take_room_now(std::uint64_t bytes);
     // Returns a function that replies ok, to be called once, on any thread.
     std::function<void()> reply_when_called(const ItemId& id);
 
@@ -92,8 +93,8 @@ class Awaiting : public std::enable_shared_from_this<Awaiting> {
     // A callback that runs `then` on the session's thread, with this and the result, unless the
     // session is over. It keeps neither the thread nor the session alive.
     template <typename T, typename Then>
-    Later<T> later(Then then);
-    void fetched(std::uint64_t ticket, Outcome<Value> outcome);
+    cache::Later<T> later(Then then);
+    void fetched(std::uint64_t ticket, cache::Outcome<Value> outcome);
     struct Loading;
     void loaded(std::uint64_t ticket, Loading& loading);
     void walked(std::uint64_t ticket, CallRoom& room, Answer answer);
@@ -102,7 +103,7 @@ class Awaiting : public std::enable_shared_from_this<Awaiting> {
     void answer_to(const ItemId& id, Does does, Answer answer);
     void begin_call(const ItemId& id) { calls_.insert(id.request); }
     void end_call(const ItemId& id);
-    void end_write(const ItemId& id, std::uint64_t bytes, Outcome<bool> outcome);
+    void end_write(const ItemId& id, std::uint64_t bytes, cache::Outcome<bool> outcome);
     // A function for other threads: has this session take in what the client has sent. False where
     // the client has gone, or there is no room for that for some seconds.
     std::function<bool()> catch_up();
@@ -121,12 +122,12 @@ class Awaiting : public std::enable_shared_from_this<Awaiting> {
         std::shared_ptr<Errand> errand;
     };
 
-    const std::shared_ptr<CachedSource> source_;
-    const std::weak_ptr<TaskThread> thread_;
+    const std::shared_ptr<cache::CachedSource> source_;
+    const std::weak_ptr<threads::TaskThread> thread_;
     const std::shared_ptr<ClientRecord> client_;
     const std::shared_ptr<Sending> sending_;
     const std::shared_ptr<Walkers> walkers_;
-    const std::shared_ptr<WorkerPool> readers_;
+    const std::shared_ptr<threads::WorkerPool> readers_;
     OnFetched on_fetched_;
     std::function<void()> on_ended_;
     // By ticket. What they hold is not here, but with the work that somebody else does: it counts
@@ -154,8 +155,8 @@ void Awaiting::retry(const Work& work) {
 }
 
 template <typename T, typename Then>
-Later<T> Awaiting::later(Then then) {
-    return [on = thread_, weak = weak_from_this(), then](Outcome<T> outcome) {
+cache::Later<T> Awaiting::later(Then then) {
+    return [on = thread_, weak = weak_from_this(), then](cache::Outcome<T> outcome) {
         const auto thread = on.lock();
         if (thread == nullptr) {
             return;
@@ -185,4 +186,4 @@ Later<T> Awaiting::later(Then then) {
     };
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::sessions

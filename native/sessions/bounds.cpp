@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <ctime>
 
-namespace ucxstore {
+namespace ucxstore::sessions {
 
 Bounds::Bounds(std::string prefix, bool read_only, std::optional<std::int64_t> expires, Role role)
     : prefix_(std::move(prefix)),
@@ -78,4 +78,4 @@ std::string Bounds::text() const {
     return text;
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::sessions

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-namespace ucxstore {
+namespace ucxstore::sessions {
 
 // What a client may do besides what it may do to values. By the numbers of ucxstore/base/grants.py.
 enum class Role : std::uint8_t {
@@ -77,4 +77,4 @@ struct Admitted {
     std::string origin;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::sessions

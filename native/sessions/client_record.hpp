@@ -20,30 +20,31 @@
 #include "sessions/places.hpp"
 #include "threads/thread_bound.hpp"
 
-namespace ucxstore {
+namespace ucxstore::sessions {
 
 // When a request came, for its latency; the epoch where that is not counted. And its line in the
 // log of requests; 0 for none.
 struct Timed {
-    RequestKind kind = RequestKind::other;
+    base::RequestKind kind = base::RequestKind::other;
     std::uint32_t line = 0;
-    TimePoint begun{};
+    base::TimePoint begun{};
 };
 
 // On the session's progress thread, which makes it.
 class ClientRecord {
   public:
-    ClientRecord(std::shared_ptr<Counters> server, Places::Place place, const Admitted& client,
-                 std::shared_ptr<Account> account)
+    ClientRecord(std::shared_ptr<base::Counters> server, Places::Place place,
+                 const Admitted& client, std::shared_ptr<Account> account)
         : bounds_(client.bounds),
           origin_(client.origin),
           account_(std::move(account)),
-          mandate_(std::make_shared<const Mandate>(origin_,
-                                                   [bounds = bounds_] {
-                                                       if (auto fault = bounds.expiry_fault()) {
-                                                           throw Error(ErrorKind::denied, *fault);
-                                                       }
-                                                   })),
+          mandate_(std::make_shared<const base::Mandate>(
+              origin_,
+              [bounds = bounds_] {
+                  if (auto fault = bounds.expiry_fault()) {
+                      throw base::Error(base::ErrorKind::denied, *fault);
+                  }
+              })),
           server_(std::move(server)),
           client_(server_->add(client.peer, account_)),
           place_(std::move(place)) {}
@@ -58,22 +59,22 @@ class ClientRecord {
     // What the server holds for it, and does for it.
     const std::shared_ptr<Account>& account() const { return account_; }
     // For what other threads do for it.
-    const MandateRef& mandate() const { return mandate_; }
+    const base::MandateRef& mandate() const { return mandate_; }
     // Others may hold it for longer than the session goes on.
     const Places::Place& place() const { return place_; }
 
     // The client has moved something. Each step of a session calls this, so each checks the thread.
     void moved() {
         thread_.check("a session");
-        last_moved_ = Clock::now();
+        last_moved_ = base::Clock::now();
     }
-    TimePoint last_moved() const { return last_moved_; }
+    base::TimePoint last_moved() const { return last_moved_; }
     // Tells other threads that.
     void tell() { client_->silent_since = last_moved_; }
 
     // When the client was asked to hang up for another one; nullopt if it was not.
-    std::optional<TimePoint> asked() const { return asked_; }
-    void note_asked(TimePoint now) { asked_ = now; }
+    std::optional<base::TimePoint> asked() const { return asked_; }
+    void note_asked(base::TimePoint now) { asked_ = now; }
 
     // Whether it knows less of the server than whoever connects now.
     bool is_old() const { return old_; }
@@ -111,49 +112,51 @@ class ClientRecord {
     void count_missing() { ++server_->gets_missing; }
     void count_set(std::uint64_t bytes) { server_->count_set(*client_, bytes); }
     void count_sent(std::uint64_t bytes) { server_->count_sent(*client_, bytes); }
-    void count_failed(Failing why) { server_->count_failed(why); }
+    void count_failed(base::Failing why) { server_->count_failed(why); }
     void count_abandoned() { ++server_->abandoned; }
     // Of a request whose reply has gone just now.
     void count_latency(const Timed& timed) {
-        if (timed.begun != TimePoint{}) {
+        if (timed.begun != base::TimePoint{}) {
             server_->latencies.add(timed.kind, last_moved_ - timed.begun);
         }
     }
     // Where it tells what it reads by itself.
-    std::shared_ptr<SeenByClient> seen_by() const { return {client_, &client_->seen}; }
+    std::shared_ptr<base::SeenByClient> seen_by() const { return {client_, &client_->seen}; }
     void note_in_flight(std::uint64_t bytes) { client_->bytes_in_flight = bytes; }
     void note_waiting(std::uint64_t gets) { client_->gets_waiting = gets; }
     // The lanes to it, once it is connected.
     void set_lanes(std::vector<std::string> lanes, bool encrypted = false) {
-        report(log::info, log::EventKind::connected, lanes.empty() ? std::string() : lanes.front());
+        report(base::log::info, base::log::EventKind::connected,
+               lanes.empty() ? std::string() : lanes.front());
         server_->set_lanes(*client_, std::move(lanes), encrypted);
     }
 
     // Logs an event of this client.
-    void report(log::Level level, log::EventKind kind, std::string_view detail = {}) const {
-        report({.area = log::Area::server, .level = level, .kind = kind, .detail = detail});
+    void report(base::log::Level level, base::log::EventKind kind,
+                std::string_view detail = {}) const {
+        report({.area = base::log::Area::server, .level = level, .kind = kind, .detail = detail});
     }
-    void report(log::Event event) const {
+    void report(base::log::Event event) const {
         event.peer = client_->peer;
-        log::add(event);
+        base::log::add(event);
     }
 
   private:
-    const ThreadBound thread_;
+    const threads::ThreadBound thread_;
     const Bounds bounds_;
     const std::string origin_;
     const std::shared_ptr<Account> account_;
-    const MandateRef mandate_;
-    const std::shared_ptr<Counters> server_;
-    const std::shared_ptr<ClientCounters> client_;
+    const base::MandateRef mandate_;
+    const std::shared_ptr<base::Counters> server_;
+    const std::shared_ptr<base::ClientCounters> client_;
     Places::Place place_;
-    std::optional<TimePoint> asked_;
+    std::optional<base::TimePoint> asked_;
     bool old_ = false;
-    TimePoint last_moved_ = Clock::now();
+    base::TimePoint last_moved_ = base::Clock::now();
     bool doomed_ = false;
     bool kicked_ = false;
     std::function<void()> on_doom_;
     bool closed_ = false;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::sessions

@@ -2,20 +2,20 @@
 
 #include <utility>
 
-namespace ucxstore {
+namespace ucxstore::sessions {
 
 void Operators::set_handler(Handler handler) {
     auto made = std::make_shared<const Handler>(std::move(handler));
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     handler_ = std::move(made);
 }
 
 std::shared_ptr<const Operators::Handler> Operators::handler() {
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     return handler_;
 }
 
-void Operators::ask(Request request, Later<std::string> done) {
+void Operators::ask(Request request, cache::Later<std::string> done) {
     const auto asked = std::make_shared<Request>(std::move(request));
     const bool begun = pool_.try_post([self = shared_from_this(), asked, done] {
         const auto handler = self->handler();
@@ -38,10 +38,10 @@ void Operators::ask(Request request, Later<std::string> done) {
 bool Operators::close(std::chrono::milliseconds patience) {
     std::shared_ptr<const Handler> last;
     {
-        const Lock lock(mutex_);
+        const base::Lock lock(mutex_);
         last.swap(handler_);
     }
     return pool_.settle(patience);
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::sessions

@@ -11,7 +11,7 @@
 #include "cache/later.hpp"
 #include "threads/worker_pool.hpp"
 
-namespace ucxstore {
+namespace ucxstore::sessions {
 
 // Any thread.
 class Operators : public std::enable_shared_from_this<Operators> {
@@ -33,7 +33,7 @@ class Operators : public std::enable_shared_from_this<Operators> {
 
     void set_handler(Handler handler);
     // Has one answered, after those that came before.
-    void ask(Request request, Later<std::string> done);
+    void ask(Request request, cache::Later<std::string> done);
     // Lets go of the handler. Waits until it is not running any more; false where `patience` is not
     // enough for that.
     bool close(std::chrono::milliseconds patience);
@@ -41,9 +41,9 @@ class Operators : public std::enable_shared_from_this<Operators> {
   private:
     std::shared_ptr<const Handler> handler();
 
-    Mutex mutex_;
+    base::Mutex mutex_;
     std::shared_ptr<const Handler> handler_ GUARDED_BY(mutex_);
-    WorkerPool pool_{1, 0, "ucxstore-ops"};
+    threads::WorkerPool pool_{1, 0, "ucxstore-ops"};
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::sessions

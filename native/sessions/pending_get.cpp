@@ -6,9 +6,7 @@
 
 #include "memory/copier.hpp"
 
-namespace ucxstore {
-
-using wire::Status;
+namespace ucxstore::sessions {
 
 namespace {
 
@@ -28,11 +26,12 @@ std::uint64_t divided_up(std::uint64_t bytes, std::uint64_t by) { return (bytes 
 
 std::uint64_t PendingGet::held_bytes() const {
     std::uint64_t bytes = sizeof(*this) + wanted_.key.size();
-    if (const auto* ranges = std::get_if<std::vector<wire::Range>>(&wanted_.selection)) {
-        bytes += ranges->size() * sizeof(wire::Range);
+    if (const auto* ranges = std::get_if<std::vector<protocol::Range>>(&wanted_.selection)) {
+        bytes += ranges->size() * sizeof(protocol::Range);
     } else {
-        const auto& box = std::get<Layout>(wanted_.selection);
-        bytes += box.offsets().size() * sizeof(std::int64_t) + box.dims().size() * sizeof(Dim);
+        const auto& box = std::get<protocol::Layout>(wanted_.selection);
+        bytes +=
+            box.offsets().size() * sizeof(std::int64_t) + box.dims().size() * sizeof(protocol::Dim);
     }
     return bytes;
 }
@@ -47,32 +46,34 @@ void PendingGet::charge_value(Account& account) {
                                        value_->pieced() ? selected_.size : value_->size());
 }
 
-std::optional<wire::Refusal> PendingGet::open(std::shared_ptr<const Region> value) {
+std::optional<protocol::Refusal> PendingGet::open(std::shared_ptr<const memory::Region> value) {
     if (value == nullptr) {
-        return wire::Refusal{Status::missing};
+        return protocol::Refusal{protocol::Status::missing};
     }
-    auto selected = wire::select(wanted_, value->size(), value->version());
-    if (const auto* refusal = std::get_if<wire::Refusal>(&selected)) {
+    auto selected = protocol::select(wanted_, value->size(), value->version());
+    if (const auto* refusal = std::get_if<protocol::Refusal>(&selected)) {
         return *refusal;
     }
     value_ = std::move(value);
-    selected_ = std::move(std::get<wire::Selected>(selected));
-    const std::uint64_t most = std::max(value_->most_at_once(), wire::kMinSegmentBytes);
-    step_ = std::min({std::max(selected_.size, wire::kMinSegmentBytes), longest_segment(), most});
-    step_ = std::max(step_, selected_.size / wire::kMaxSegments + 1);
+    selected_ = std::move(std::get<protocol::Selected>(selected));
+    const std::uint64_t most = std::max(value_->most_at_once(), protocol::kMinSegmentBytes);
+    step_ =
+        std::min({std::max(selected_.size, protocol::kMinSegmentBytes), longest_segment(), most});
+    step_ = std::max(step_, selected_.size / protocol::kMaxSegments + 1);
     return std::nullopt;
 }
 
 std::uint64_t PendingGet::longest_segment() const {
-    std::uint64_t bytes = std::min(wanted_.segment, wire::kSegmentBytes);
+    std::uint64_t bytes = std::min(wanted_.segment, protocol::kSegmentBytes);
     std::uint64_t run = selected_.layout.run();
     if (selected_.several) {
         run = selected_.size / std::max<std::uint64_t>(selected_.spans.size(), 1);
     } else {
-        bytes = std::min(bytes, wire::segment_bytes(selected_.layout));
+        bytes = std::min(bytes, protocol::segment_bytes(selected_.layout));
     }
     const std::uint64_t most = value_->unread() ? kMostReads : kMostPieces;
-    while (bytes / std::max<std::uint64_t>(run, 1) > most && bytes / 2 >= wire::kMinSegmentBytes) {
+    while (bytes / std::max<std::uint64_t>(run, 1) > most &&
+           bytes / 2 >= protocol::kMinSegmentBytes) {
         bytes /= 2;
     }
     return bytes;
@@ -89,7 +90,7 @@ PendingGet::SpanPlace PendingGet::next_spans(std::uint64_t length,
                                              std::vector<ucp_dt_iov_t>& pieces) const {
     SpanPlace at_span = span_;
     for (std::uint64_t at = sent_; length > 0;) {
-        const wire::Span& span = selected_.spans[at_span.span];
+        const protocol::Span& span = selected_.spans[at_span.span];
         const std::uint64_t skipped = at - at_span.begin;
         const std::uint64_t part = std::min(span.length - skipped, length);
         pieces.push_back({value_->data() + span.begin + skipped, part});
@@ -130,16 +131,16 @@ void PendingGet::read_as_sent() {
 }
 
 Segment PendingGet::next(std::uint64_t least_piece) {
-    const Layout& layout = selected_.layout;
+    const protocol::Layout& layout = selected_.layout;
     const std::uint64_t size = selected_.size;
     if (reading_ != nullptr && reading_->failure) {
         std::rethrow_exception(reading_->failure);
     }
     Segment segment;
-    wire::ReplyHeader& header = segment.header;
+    protocol::ReplyHeader& header = segment.header;
     header.request = id_.request;
     header.item = id_.item;
-    header.status = Status::ok;
+    header.status = protocol::Status::ok;
     header.value_size = value_->size();
     header.version = value_->version();
     header.reply_size = size;
@@ -148,7 +149,7 @@ Segment PendingGet::next(std::uint64_t least_piece) {
     header.length = std::min(step_, size - sent_);
     if (selected_.several) {
         span_ = next_spans(header.length, segment.pieces);
-    } else if (layout.run_count() > 1 && size <= wire::kEagerBytes && !value_->pieced()) {
+    } else if (layout.run_count() > 1 && size <= protocol::kEagerBytes && !value_->pieced()) {
         segment.packed.resize(layout.size());
         layout.pack(value_->data(), reinterpret_cast<std::byte*>(segment.packed.data()));
     } else {
@@ -164,13 +165,13 @@ Segment PendingGet::next(std::uint64_t least_piece) {
         segment.owner = value_->locate(segment.pieces);
     } else if (segment.pieces.size() > 1 && header.length / segment.pieces.size() < least_piece) {
         segment.packed.resize(header.length);
-        Copier(segment.pieces)
+        memory::Copier(segment.pieces)
             .gather(0, reinterpret_cast<std::byte*>(segment.packed.data()), header.length,
-                    Write::cached);
+                    memory::Write::cached);
         std::vector<ucp_dt_iov_t>().swap(segment.pieces);  // with its memory
     }
     sent_ += header.length;
     return segment;
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::sessions

@@ -16,7 +16,7 @@
 #include "sessions/account.hpp"
 #include "sessions/client_record.hpp"
 
-namespace ucxstore {
+namespace ucxstore::sessions {
 
 // The item of a request that a reply is to.
 struct ItemId {
@@ -40,10 +40,10 @@ struct Reading {
 
 // A message of a value.
 struct Segment {
-    wire::ReplyHeader header{};        // but for the token
+    protocol::ReplyHeader header{};    // but for the token
     std::vector<ucp_dt_iov_t> pieces;  // of the value, or of `owner`; or
     std::string packed;                // a copy, where that is cheaper
-    std::shared_ptr<const Region> owner;
+    std::shared_ptr<const memory::Region> owner;
     std::shared_ptr<Reading> reading;  // set where the pieces are to be read as they are sent
 };
 
@@ -51,17 +51,17 @@ class PendingGet {
   public:
     // Of bytes that are read as they are sent, at the most: they go in one message, which is
     // eager. More than any number of segments.
-    static constexpr std::uint64_t kHeldBack = wire::kEagerBytes;
+    static constexpr std::uint64_t kHeldBack = protocol::kEagerBytes;
 
     // `begun`: when its request came.
-    PendingGet(const ItemId& id, wire::GetItem wanted, bool send_bytes = false,
-               TimePoint begun = {})
+    PendingGet(const ItemId& id, protocol::GetItem wanted, bool send_bytes = false,
+               base::TimePoint begun = {})
         : id_(id), wanted_(std::move(wanted)), send_bytes_(send_bytes), begun_(begun) {}
 
     const ItemId& id() const { return id_; }
     const std::string& key() const { return wanted_.key; }
-    const wire::Selection& selection() const { return wanted_.selection; }
-    Timed timed() const { return {.kind = RequestKind::get, .line = line_, .begun = begun_}; }
+    const protocol::Selection& selection() const { return wanted_.selection; }
+    Timed timed() const { return {.kind = base::RequestKind::get, .line = line_, .begun = begun_}; }
     // Its line in the log of requests.
     void set_line(std::uint32_t line) { line_ = line; }
     // The memory that it takes as long as it is there, but for its value.
@@ -79,10 +79,10 @@ class PendingGet {
 
     // Pins the value (nullptr: the key has none) and finds what is wanted of it. To be called once.
     // nullopt where that can be sent.
-    std::optional<wire::Refusal> open(std::shared_ptr<const Region> value);
+    std::optional<protocol::Refusal> open(std::shared_ptr<const memory::Region> value);
 
     // What follows is for an open get.
-    const std::shared_ptr<const Region>& value() const { return value_; }
+    const std::shared_ptr<const memory::Region>& value() const { return value_; }
     // The bytes of it that are wanted.
     std::uint64_t size() const { return selected_.size; }
     // Has its bytes read as they are sent, where they are many and not in memory, and no thread is
@@ -105,7 +105,7 @@ class PendingGet {
     // What that has given, and what it counts for until next().
     struct Loaded {
         std::vector<ucp_dt_iov_t> pieces;
-        std::shared_ptr<const Region> owner;
+        std::shared_ptr<const memory::Region> owner;
         Hold held;
     };
     void note_loaded(Loaded loaded) { loaded_ = std::move(loaded); }
@@ -127,16 +127,16 @@ class PendingGet {
     SpanPlace next_spans(std::uint64_t length, std::vector<ucp_dt_iov_t>& pieces) const;
 
     ItemId id_;
-    wire::GetItem wanted_;
+    protocol::GetItem wanted_;
     bool send_bytes_;
     std::uint32_t line_ = 0;
-    TimePoint begun_;
+    base::TimePoint begun_;
     Hold counted_;
     Hold charged_;
     Hold value_bytes_;
     bool fetched_ = false;
-    std::shared_ptr<const Region> value_;
-    wire::Selected selected_;
+    std::shared_ptr<const memory::Region> value_;
+    protocol::Selected selected_;
     std::uint64_t step_ = 0;  // the length of all segments but the last
     std::uint64_t sent_ = 0;
     SpanPlace span_;
@@ -144,4 +144,4 @@ class PendingGet {
     std::shared_ptr<Reading> reading_;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::sessions

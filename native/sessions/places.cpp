@@ -3,20 +3,20 @@
 #include <algorithm>
 #include <utility>
 
-namespace ucxstore {
+namespace ucxstore::sessions {
 
 class Places::Taken {
   public:
     Taken(std::shared_ptr<Places> places, std::string origin)
         : places_(std::move(places)), origin_(std::move(origin)) {
-        const Lock lock(places_->mutex_);
+        const base::Lock lock(places_->mutex_);
         ++places_->taken_by_[origin_];
         ++places_->taken_;
     }
     Taken(const Taken&) = delete;
     Taken& operator=(const Taken&) = delete;
     ~Taken() {
-        const Lock lock(places_->mutex_);
+        const base::Lock lock(places_->mutex_);
         --places_->taken_;
         const auto found = places_->taken_by_.find(origin_);
         if (--found->second == 0) {
@@ -39,7 +39,7 @@ std::uint64_t Places::of(const std::string& origin) const {
 }
 
 bool Places::has_room(const std::string& origin) const {
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     const std::uint64_t kept = most_ / kKept;
     return taken_ < most_ - kept || (taken_ < most_ && of(origin) < kept);
 }
@@ -47,7 +47,7 @@ bool Places::has_room(const std::string& origin) const {
 std::vector<std::string> Places::that_may_yield(const std::string& origin) const {
     std::vector<std::pair<std::uint64_t, std::string>> found;
     {
-        const Lock lock(mutex_);
+        const base::Lock lock(mutex_);
         const std::uint64_t own = of(origin);
         for (const auto& [one, count] : taken_by_) {
             if (count > own || one == origin) {
@@ -64,7 +64,7 @@ std::vector<std::string> Places::that_may_yield(const std::string& origin) const
 }
 
 std::string Places::refusal(const std::string& origin) const {
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     std::string text = std::to_string(taken_) + " of the " + std::to_string(most_) +
                        " sessions that the server may have are in use (max_sessions), " +
                        std::to_string(of(origin)) + " of them by " + origin;
@@ -74,4 +74,4 @@ std::string Places::refusal(const std::string& origin) const {
     return text + "; none of them can be ended to make room";
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::sessions

@@ -10,7 +10,7 @@
 
 #include "base/mutex.hpp"
 
-namespace ucxstore {
+namespace ucxstore::sessions {
 
 // Any thread.
 class Places : public std::enable_shared_from_this<Places> {
@@ -39,9 +39,9 @@ class Places : public std::enable_shared_from_this<Places> {
     std::uint64_t of(const std::string& origin) const REQUIRES(mutex_);
 
     const std::uint64_t most_;
-    mutable Mutex mutex_;
+    mutable base::Mutex mutex_;
     std::uint64_t taken_ GUARDED_BY(mutex_) = 0;
     std::map<std::string, std::uint64_t> taken_by_ GUARDED_BY(mutex_);
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::sessions

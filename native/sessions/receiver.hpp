@@ -8,7 +8,7 @@
 
 #include "memory/copier.hpp"
 
-namespace ucxstore {
+namespace ucxstore::sessions {
 
 // A parcel is such bytes: what that is, a derived class knows. Each is received or dropped, once.
 class Receiver {
@@ -34,8 +34,8 @@ class Receiver {
     // Receives all of it, and tells the sink; that may be inside this call. Throws, without telling
     // it, where it cannot begin.
     virtual void receive(Parcel parcel, std::unique_ptr<Sink> sink, std::uint64_t length,
-                         Write write) = 0;
+                         memory::Write write) = 0;
     virtual void drop(Parcel parcel) = 0;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::sessions

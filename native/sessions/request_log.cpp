@@ -5,18 +5,18 @@
 #include <chrono>
 #include <utility>
 
-namespace ucxstore {
+namespace ucxstore::sessions {
 namespace {
 
 // As much of a key as a record of the log holds.
 constexpr std::size_t kMostKey = 256;
 
-// By wire::Status.
+// By protocol::Status.
 constexpr std::array<const char*, 20> kEnds{
     "ok",        "missing",  "kept",    "invalid_key", "read_only", "too_large", "wrong_size",
     "bad_range", "storage",  "busy",    "changed",     "ended",     "shown",     "unmoved",
     "denied",    "going_on", "leaving", "unknown",     "altered",   "evicted"};
-static_assert(kEnds.size() == static_cast<std::size_t>(wire::Status::evicted) + 1);
+static_assert(kEnds.size() == static_cast<std::size_t>(protocol::Status::evicted) + 1);
 
 }  // namespace
 
@@ -24,7 +24,7 @@ std::uint32_t RequestLog::begin_line(const Asked& asked) {
     const std::string_view key = asked.key.substr(0, kMostKey);
     auto room = client_->account()->hold(Held::request_bytes, sizeof(Line) + key.size());
     if (!room) {
-        log::queue().count_dropped();
+        base::log::queue().count_dropped();
         return 0;
     }
     last_ += last_ == UINT32_MAX ? 2 : 1;
@@ -34,25 +34,26 @@ std::uint32_t RequestLog::begin_line(const Asked& asked) {
                     .key = std::string(key),
                     .keys = asked.keys,
                     .bytes = asked.bytes,
-                    .begun = asked.begun == TimePoint{} ? client_->last_moved() : asked.begun,
+                    .begun = asked.begun == base::TimePoint{} ? client_->last_moved() : asked.begun,
                     .room = std::move(*room)});
     return last_;
 }
 
-void RequestLog::note_line(std::uint32_t line, wire::Status status, std::uint64_t bytes) {
+void RequestLog::note_line(std::uint32_t line, protocol::Status status, std::uint64_t bytes) {
     if (const auto found = lines_.find(line); found != lines_.end()) {
         found->second.end = kEnds.at(static_cast<std::size_t>(status));
         found->second.bytes = std::max(found->second.bytes, bytes);
     }
 }
 
-void RequestLog::end_line(std::uint32_t line, TimePoint now) {
+void RequestLog::end_line(std::uint32_t line, base::TimePoint now) {
     if (const auto node = lines_.extract(line)) {
         write(node.mapped(), "lost", now);
     }
 }
 
-void RequestLog::end_lines(std::optional<std::uint64_t> request, const char* end, TimePoint now) {
+void RequestLog::end_lines(std::optional<std::uint64_t> request, const char* end,
+                           base::TimePoint now) {
     std::erase_if(lines_, [&](const auto& entry) {
         const Line& line = entry.second;
         if (request && line.request != *request) {
@@ -63,12 +64,12 @@ void RequestLog::end_lines(std::optional<std::uint64_t> request, const char* end
     });
 }
 
-void RequestLog::write(const Line& line, const char* end, TimePoint now) {
-    const std::string kind = Latencies::kKinds.at(static_cast<std::size_t>(line.kind));
+void RequestLog::write(const Line& line, const char* end, base::TimePoint now) {
+    const std::string kind = base::Latencies::kKinds.at(static_cast<std::size_t>(line.kind));
     const std::string what = kind + " " + (line.end == nullptr ? end : line.end);
-    client_->report({.area = log::Area::server,
-                     .level = log::debug,
-                     .kind = log::EventKind::request,
+    client_->report({.area = base::log::Area::server,
+                     .level = base::log::debug,
+                     .kind = base::log::EventKind::request,
                      .key = line.key,
                      .detail = what,
                      .count = line.keys,
@@ -76,4 +77,4 @@ void RequestLog::write(const Line& line, const char* end, TimePoint now) {
                      .seconds = std::chrono::duration<double>(now - line.begun).count()});
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::sessions

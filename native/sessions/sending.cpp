@@ -7,46 +7,46 @@
 #include "sessions/answer.hpp"
 #include "storage/quota.hpp"
 
-namespace ucxstore {
+namespace ucxstore::sessions {
 namespace {
 
 // Why a request has failed that gets this reply; nullopt where it has not.
-std::optional<Failing> failing(wire::Status status) {
+std::optional<base::Failing> failing(protocol::Status status) {
     switch (status) {
-        case wire::Status::denied:
-            return Failing::denied;
-        case wire::Status::read_only:
-            return Failing::read_only;
-        case wire::Status::invalid_key:
-            return Failing::invalid_key;
-        case wire::Status::storage:
-            return Failing::storage;
-        case wire::Status::ended:
-            return Failing::ended;
-        case wire::Status::evicted:
-            return Failing::evicted;
-        case wire::Status::busy:
-            return Failing::busy;
-        case wire::Status::altered:
-            return Failing::altered;
-        case wire::Status::unknown:
-            return Failing::unknown;
+        case protocol::Status::denied:
+            return base::Failing::denied;
+        case protocol::Status::read_only:
+            return base::Failing::read_only;
+        case protocol::Status::invalid_key:
+            return base::Failing::invalid_key;
+        case protocol::Status::storage:
+            return base::Failing::storage;
+        case protocol::Status::ended:
+            return base::Failing::ended;
+        case protocol::Status::evicted:
+            return base::Failing::evicted;
+        case protocol::Status::busy:
+            return base::Failing::busy;
+        case protocol::Status::altered:
+            return base::Failing::altered;
+        case protocol::Status::unknown:
+            return base::Failing::unknown;
         default:
             return std::nullopt;
     }
 }
 
 // Whether the client's request fails with this reply.
-bool fails(wire::Status status) {
+bool fails(protocol::Status status) {
     switch (status) {
-        case wire::Status::ok:
-        case wire::Status::missing:
-        case wire::Status::kept:
-        case wire::Status::changed:
-        case wire::Status::shown:
-        case wire::Status::unmoved:
-        case wire::Status::going_on:
-        case wire::Status::leaving:
+        case protocol::Status::ok:
+        case protocol::Status::missing:
+        case protocol::Status::kept:
+        case protocol::Status::changed:
+        case protocol::Status::shown:
+        case protocol::Status::unmoved:
+        case protocol::Status::going_on:
+        case protocol::Status::leaving:
             return false;
         default:
             return true;
@@ -61,10 +61,10 @@ constexpr std::uint64_t kLittle = 4096;
 constexpr std::size_t kMostFailed = 256;
 
 bool has_no_room(const std::exception& failure) {
-    const auto* const error = dynamic_cast<const Error*>(&failure);
-    return dynamic_cast<const NoRoomError*>(&failure) != nullptr ||
+    const auto* const error = dynamic_cast<const base::Error*>(&failure);
+    return dynamic_cast<const storage::NoRoomError*>(&failure) != nullptr ||
            dynamic_cast<const std::bad_alloc*>(&failure) != nullptr ||
-           (error != nullptr && error->kind() == ErrorKind::memory);
+           (error != nullptr && error->kind() == base::ErrorKind::memory);
 }
 
 }  // namespace
@@ -136,7 +136,7 @@ Sending::Sent Sending::send_next() {
         more = !next.done();
         if (!more) {
             message.timed = next.timed();
-            log_.note(message.timed.line, wire::Status::ok, next.size());
+            log_.note(message.timed.line, protocol::Status::ok, next.size());
         }
         give(std::move(message));
     } catch (const std::exception& error) {
@@ -162,12 +162,13 @@ bool Sending::has_failed(std::uint64_t request) const {
     return std::ranges::find(failed_, request) != failed_.end();
 }
 
-void Sending::time(const ItemId& id, RequestKind kind, std::uint32_t line) {
+void Sending::time(const ItemId& id, base::RequestKind kind, std::uint32_t line) {
     timed_.insert_or_assign(id, Timed{.kind = kind, .line = line, .begun = client_->last_moved()});
 }
 
-Timed Sending::end_of(const ItemId& id, wire::Status status) {
-    if (timed_.empty() || status == wire::Status::going_on || status == wire::Status::leaving) {
+Timed Sending::end_of(const ItemId& id, protocol::Status status) {
+    if (timed_.empty() || status == protocol::Status::going_on ||
+        status == protocol::Status::leaving) {
         return {};
     }
     const auto node = timed_.extract(id);
@@ -179,17 +180,17 @@ void Sending::fail(const ItemId& id, const std::exception& error, Timed timed) {
     reply(
         id, status_of(error),
         dynamic_cast<const std::bad_alloc*>(&error) != nullptr ? "not enough memory" : error.what(),
-        timed, full ? Failing::full : failing(status_of(error)));
+        timed, full ? base::Failing::full : failing(status_of(error)));
 }
 
-void Sending::reply(const ItemId& id, wire::Status status, std::string payload, Timed timed) {
+void Sending::reply(const ItemId& id, protocol::Status status, std::string payload, Timed timed) {
     const auto why = failing(status);
     reply(id, status, std::move(payload), timed,
-          why == Failing::storage && reads_through_ ? Failing::source : why);
+          why == base::Failing::storage && reads_through_ ? base::Failing::source : why);
 }
 
-void Sending::reply(const ItemId& id, wire::Status status, std::string payload, Timed timed,
-                    std::optional<Failing> why) {
+void Sending::reply(const ItemId& id, protocol::Status status, std::string payload, Timed timed,
+                    std::optional<base::Failing> why) {
     if (why) {
         client_->count_failed(*why);
     }
@@ -197,15 +198,15 @@ void Sending::reply(const ItemId& id, wire::Status status, std::string payload, 
 }
 
 void Sending::tell(const ItemId& id, std::string about) {
-    Message message = make_reply(id, wire::Status::ok, std::move(about), {});
+    Message message = make_reply(id, protocol::Status::ok, std::move(about), {});
     message.counts = false;
     give(std::move(message));
 }
 
-Sending::Message Sending::make_reply(const ItemId& id, wire::Status status, std::string payload,
+Sending::Message Sending::make_reply(const ItemId& id, protocol::Status status, std::string payload,
                                      Timed timed) {
-    if (status != wire::Status::ok) {
-        payload.resize(std::min(payload.size(), wire::kMaxErrorBytes));
+    if (status != protocol::Status::ok) {
+        payload.resize(std::min(payload.size(), protocol::kMaxErrorBytes));
     }
     Message message;
     message.payload = std::move(payload);
@@ -213,24 +214,25 @@ Sending::Message Sending::make_reply(const ItemId& id, wire::Status status, std:
     message.header.item = id.item;
     message.header.status = status;
     message.header.reply_size = message.payload.size();
-    message.header.segment = std::max(message.payload.size(), wire::kMinSegmentBytes);
+    message.header.segment = std::max(message.payload.size(), protocol::kMinSegmentBytes);
     message.header.length = message.payload.size();
-    message.timed = timed.begun == TimePoint{} ? end_of(id, status) : timed;
-    log_.note(message.timed.line, status, status == wire::Status::ok ? message.payload.size() : 0);
+    message.timed = timed.begun == base::TimePoint{} ? end_of(id, status) : timed;
+    log_.note(message.timed.line, status,
+              status == protocol::Status::ok ? message.payload.size() : 0);
     return message;
 }
 
-void Sending::refuse(const ItemId& id, const wire::Refusal& refusal, Timed timed) {
+void Sending::refuse(const ItemId& id, const protocol::Refusal& refusal, Timed timed) {
     Message message;
     message.header.request = id.request;
     message.header.item = id.item;
     message.header.status = refusal.status;
     message.header.value_size = refusal.value_size;
     message.header.version = refusal.version;
-    message.header.segment = wire::kMinSegmentBytes;
+    message.header.segment = protocol::kMinSegmentBytes;
     message.timed = timed;
     log_.note(timed.line, refusal.status,
-              refusal.status == wire::Status::shown ? refusal.value_size : 0);
+              refusal.status == protocol::Status::shown ? refusal.value_size : 0);
     give(std::move(message));
 }
 
@@ -264,7 +266,7 @@ void Sending::give(Message message) {
 
 void Sending::begin_message(Amount amount) {
     if (messages_++ == 0) {
-        last_sent_ = Clock::now();
+        last_sent_ = base::Clock::now();
     }
     in_flight_.bytes += amount.bytes;
     in_flight_.held += amount.held;
@@ -279,7 +281,7 @@ void Sending::begin_message(Amount amount) {
 }
 
 void Sending::end_message(Amount amount, const std::shared_ptr<Reading>& reading) {
-    ensure(messages_ > 0 && in_flight_.bytes >= amount.bytes, "a message completes once");
+    base::ensure(messages_ > 0 && in_flight_.bytes >= amount.bytes, "a message completes once");
     --messages_;
     in_flight_.bytes -= amount.bytes;
     in_flight_.held -= amount.held;
@@ -332,7 +334,7 @@ Sending::Amount Sending::begin_other(std::uint64_t bytes) {
 
 void Sending::other_sent(Amount amount) {
     end_message(amount, nullptr);
-    last_sent_ = Clock::now();
+    last_sent_ = base::Clock::now();
 }
 
 void Sending::forget_in_flight() {
@@ -344,4 +346,4 @@ void Sending::forget_in_flight() {
     messages_ = 0;
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::sessions

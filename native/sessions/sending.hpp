@@ -17,7 +17,7 @@
 #include "sessions/pending_get.hpp"
 #include "sessions/request_log.hpp"
 
-namespace ucxstore {
+namespace ucxstore::sessions {
 
 // On the session's thread.
 class Sending {
@@ -27,7 +27,7 @@ class Sending {
     static constexpr std::uint64_t kMaxMessages = 128;
     static constexpr std::uint64_t kMaxBytes = 256ull << 20;
 
-    Sending(const wire::Token& token, std::shared_ptr<ClientRecord> client)
+    Sending(const protocol::Token& token, std::shared_ptr<ClientRecord> client)
         : token_(token), client_(std::move(client)), log_(client_) {}
     Sending(const Sending&) = delete;
     Sending& operator=(const Sending&) = delete;
@@ -50,14 +50,15 @@ class Sending {
     RequestLog& log() { return log_; }
     // Counts the latency of a request that has just come, and is no get: until its reply has gone.
     // `line`: its line in that log.
-    void time(const ItemId& id, RequestKind kind, std::uint32_t line = 0);
+    void time(const ItemId& id, base::RequestKind kind, std::uint32_t line = 0);
     // Replies with a status, and a text or another payload. These do nothing where the client is
     // gone. `timed`: of a get.
-    void reply(const ItemId& id, wire::Status status, std::string payload = {}, Timed timed = {});
+    void reply(const ItemId& id, protocol::Status status, std::string payload = {},
+               Timed timed = {});
     // Replies with what is about the server itself, which the counters leave out: else whoever
     // watches them would see himself.
     void tell(const ItemId& id, std::string about);
-    void refuse(const ItemId& id, const wire::Refusal& refusal, Timed timed = {});
+    void refuse(const ItemId& id, const protocol::Refusal& refusal, Timed timed = {});
     // Replies with a failure of a storage, or the source.
     void fail(const ItemId& id, const std::exception& error, Timed timed = {});
 
@@ -77,7 +78,7 @@ class Sending {
     // Whether the client has taken so little of its replies that no more of them may be made.
     bool is_full() const { return client_->account()->is_full(Held::reply_bytes); }
     // Since when it has taken nothing of what is in flight; nullopt where nothing is.
-    std::optional<TimePoint> stands_still() const {
+    std::optional<base::TimePoint> stands_still() const {
         return messages_ == 0 ? std::nullopt : std::optional(last_sent_);
     }
     // Sends the next segment of the gets that were added. `none` where there is none, or it takes
@@ -105,9 +106,9 @@ class Sending {
     };
     // A reply, or a segment of one: pins the value, or owns the bytes, that it is sent from.
     struct Message {
-        wire::ReplyHeader header{};
+        protocol::ReplyHeader header{};
         std::vector<ucp_dt_iov_t> pieces;
-        std::shared_ptr<const Region> value;
+        std::shared_ptr<const memory::Region> value;
         std::string payload;
         bool was_read = false;
         bool was_fetched = false;
@@ -139,15 +140,15 @@ class Sending {
 
   private:
     void give(Message message);
-    Message make_reply(const ItemId& id, wire::Status status, std::string payload, Timed timed);
+    Message make_reply(const ItemId& id, protocol::Status status, std::string payload, Timed timed);
     void begin_message(Amount amount);
-    void reply(const ItemId& id, wire::Status status, std::string payload, Timed timed,
-               std::optional<Failing> why);
+    void reply(const ItemId& id, protocol::Status status, std::string payload, Timed timed,
+               std::optional<base::Failing> why);
     // How long the request took until now, where it was timed.
-    Timed end_of(const ItemId& id, wire::Status status);
+    Timed end_of(const ItemId& id, protocol::Status status);
     void end_message(Amount amount, const std::shared_ptr<Reading>& reading);
 
-    const wire::Token token_;
+    const protocol::Token token_;
     const std::shared_ptr<ClientRecord> client_;
     RequestLog log_;
     std::function<void()> on_sent_;
@@ -159,8 +160,8 @@ class Sending {
     std::unordered_map<ItemId, Timed, HashItemId> timed_;  // requests that are no gets
     std::deque<std::uint64_t> failed_;                     // requests, the last of them
     std::uint64_t messages_ = 0;
-    Amount in_flight_;       // in these messages
-    TimePoint last_sent_{};  // when one of them was completed, or the first was given
+    Amount in_flight_;             // in these messages
+    base::TimePoint last_sent_{};  // when one of them was completed, or the first was given
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::sessions

@@ -9,10 +9,8 @@
 #include "protocol/keys.hpp"
 #include "sessions/answer.hpp"
 
-namespace ucxstore {
+namespace ucxstore::sessions {
 namespace {
-
-using wire::Status;
 
 // After this long without progress on what is in flight to or from a client, its session ends.
 constexpr auto kStallTimeout = std::chrono::seconds(60);
@@ -35,39 +33,39 @@ constexpr auto kTryEvery = std::chrono::milliseconds(100);
 // What is no reply goes under this id, which no request has.
 constexpr ItemId kNoRequest{0, 0};
 
-ItemId id_of(const wire::RequestHeader& header) { return {header.request, header.first}; }
+ItemId id_of(const protocol::RequestHeader& header) { return {header.request, header.first}; }
 
 // How long the reply to a call can be, about. A key takes at least a byte of the request, and eight
 // of the reply.
-std::uint64_t longest_reply(const wire::RequestHeader& header, std::size_t body_bytes) {
+std::uint64_t longest_reply(const protocol::RequestHeader& header, std::size_t body_bytes) {
     const std::uint64_t payload =
-        header.op == wire::Op::list ? wire::kPageBytes
-        : header.op == wire::Op::stat
+        header.op == protocol::Op::list ? protocol::kPageBytes
+        : header.op == protocol::Op::stat
             ? sizeof(std::uint64_t) * std::min<std::uint64_t>(header.count, body_bytes)
             : 0;
-    return std::min<std::uint64_t>(payload, wire::kPageBytes) + wire::kMaxErrorBytes;
+    return std::min<std::uint64_t>(payload, protocol::kPageBytes) + protocol::kMaxErrorBytes;
 }
 
-RequestKind kind_of(wire::Op op) {
+base::RequestKind kind_of(protocol::Op op) {
     switch (op) {
-        case wire::Op::stat:
-            return RequestKind::stat;
-        case wire::Op::list:
-        case wire::Op::measure:
-            return RequestKind::list;
-        case wire::Op::remove:
-        case wire::Op::remove_prefix:
-            return RequestKind::remove;
+        case protocol::Op::stat:
+            return base::RequestKind::stat;
+        case protocol::Op::list:
+        case protocol::Op::measure:
+            return base::RequestKind::list;
+        case protocol::Op::remove:
+        case protocol::Op::remove_prefix:
+            return base::RequestKind::remove;
         default:
-            return RequestKind::other;
+            return base::RequestKind::other;
     }
 }
 
 }  // namespace
 
-Session::Session(const Service& service, std::weak_ptr<TaskThread> thread, const wire::Token& token,
-                 std::shared_ptr<ClientRecord> client, std::shared_ptr<Sending> sending,
-                 Receiver& receiver, Turns::Seat& seat)
+Session::Session(const Service& service, std::weak_ptr<threads::TaskThread> thread,
+                 const protocol::Token& token, std::shared_ptr<ClientRecord> client,
+                 std::shared_ptr<Sending> sending, Receiver& receiver, Turns::Seat& seat)
     : service_(service),
       token_(token),
       client_(std::move(client)),
@@ -75,7 +73,7 @@ Session::Session(const Service& service, std::weak_ptr<TaskThread> thread, const
       awaiting_(std::make_shared<Awaiting>(
           service_.storages.source, std::move(thread), client_, sending_, service_.walkers,
           service_.readers,
-          [this](std::optional<PendingGet> get, Outcome<Awaiting::Value> outcome) {
+          [this](std::optional<PendingGet> get, cache::Outcome<Awaiting::Value> outcome) {
               fetched(std::move(get), std::move(outcome));
           },
           [this] { work(); })),
@@ -101,25 +99,26 @@ void Session::close() {
 
 void Session::leave() {
     try {
-        sending_->reply(kNoRequest, Status::leaving);
+        sending_->reply(kNoRequest, protocol::Status::leaving);
     } catch (const std::exception&) {  // for want of memory: the client sees the end when it comes
     }
 }
 
-Session::Look Session::look(TimePoint now) {
+Session::Look Session::look(base::TimePoint now) {
     // What arrives must arrive, and what is sent be taken: other messages excuse neither.
     const auto stands = sending_->stands_still();
-    const TimePoint stalls = std::min(
-        stands ? *stands + kStallTimeout : TimePoint::max(),
-        arriving_->awaits_client() ? arriving_->last_came() + kStallTimeout : TimePoint::max());
-    const TimePoint yields = arriving_->yields_at(now);
+    const base::TimePoint stalls =
+        std::min(stands ? *stands + kStallTimeout : base::TimePoint::max(),
+                 arriving_->awaits_client() ? arriving_->last_came() + kStallTimeout
+                                            : base::TimePoint::max());
+    const base::TimePoint yields = arriving_->yields_at(now);
     const auto granted = client_->bounds().left(kAfterGrant);
     if (granted == Bounds::WallClock::duration::zero()) {
-        client_->report(log::info, log::EventKind::lost, "its grant has expired");
-        return {true, TimePoint::max()};
+        client_->report(base::log::info, base::log::EventKind::lost, "its grant has expired");
+        return {true, base::TimePoint::max()};
     }
     if (!client_->doomed() && !sending_->failed() && now <= std::min(stalls, yields)) {
-        TimePoint next = std::min({stalls, yields, tell_of_waiting(now)});
+        base::TimePoint next = std::min({stalls, yields, tell_of_waiting(now)});
         if (awaits_account()) {
             if (try_at_ <= now) {
                 try_at_ = now + kTryEvery;
@@ -128,28 +127,28 @@ Session::Look Session::look(TimePoint now) {
             next = std::min(next, try_at_);
         }
         if (granted) {
-            const auto soon = std::chrono::ceil<Clock::duration>(*granted);
-            next = std::min(next, now + std::min<Clock::duration>(soon, kGrantLooks));
+            const auto soon = std::chrono::ceil<base::Clock::duration>(*granted);
+            next = std::min(next, now + std::min<base::Clock::duration>(soon, kGrantLooks));
         }
         return {false, next};
     }
     if (client_->kicked()) {
-        client_->report(log::warning, log::EventKind::kicked);
-        return {true, TimePoint::max()};
+        client_->report(base::log::warning, base::log::EventKind::kicked);
+        return {true, base::TimePoint::max()};
     }
     // A client that has all it asked for may be gone by the time UCX says that it cannot be
     // reached.
     if (busy() || sending_->broke_off() || arriving_->broke_off()) {
         ++service_.counters->sessions_lost;
         const bool stalled = !client_->doomed() && !sending_->failed();
-        client_->report(log::warning, log::EventKind::lost,
+        client_->report(base::log::warning, base::log::EventKind::lost,
                         !stalled        ? "it is gone"
                         : now <= stalls ? "it sends too little, and others wait for its room"
                                         : "nothing has moved for 60 s");
     } else {
-        client_->report(log::info, log::EventKind::closed);
+        client_->report(base::log::info, base::log::EventKind::closed);
     }
-    return {true, TimePoint::max()};
+    return {true, base::TimePoint::max()};
 }
 
 std::uint64_t Session::moves() const {
@@ -157,12 +156,12 @@ std::uint64_t Session::moves() const {
     return (source == nullptr ? 0 : source->calls().answered()) + arriving_->room_moved();
 }
 
-TimePoint Session::tell_of_waiting(TimePoint now) {
+base::TimePoint Session::tell_of_waiting(base::TimePoint now) {
     if (!awaits_others()) {
-        return tell_at_ = TimePoint::max();
+        return tell_at_ = base::TimePoint::max();
     }
     const std::uint64_t moves = this->moves();
-    if (tell_at_ == TimePoint::max()) {
+    if (tell_at_ == base::TimePoint::max()) {
         moves_told_ = moves;
         return tell_at_ = now + kTellEvery;
     }
@@ -188,7 +187,7 @@ TimePoint Session::tell_of_waiting(TimePoint now) {
         if (++told > kMostTold) {
             break;
         }
-        sending_->reply({request, 0}, Status::going_on);
+        sending_->reply({request, 0}, protocol::Status::going_on);
     }
     return tell_at_;
 }
@@ -198,8 +197,8 @@ bool Session::busy() const {
            sending_->values() + gets_.size() + requests_.size() > 0;
 }
 
-void Session::on_request(const wire::RequestHeader& header, std::span<const std::byte> body) {
-    if (header.op == wire::Op::abandon) {
+void Session::on_request(const protocol::RequestHeader& header, std::span<const std::byte> body) {
+    if (header.op == protocol::Op::abandon) {
         return abandon(header.request);
     }
     if (requests_.empty() && !seat_.is_over() && begin(header, body, client_->last_moved())) {
@@ -219,36 +218,36 @@ void Session::on_request(const wire::RequestHeader& header, std::span<const std:
 }
 
 // One that comes where there is no room to keep it, as UCX brings requests unasked.
-void Session::refuse_for_now(const wire::RequestHeader& header, std::size_t body_bytes) {
+void Session::refuse_for_now(const protocol::RequestHeader& header, std::size_t body_bytes) {
     check_taken();
     // A get has a reply for each item, which takes a byte at least.
     const std::uint64_t replies =
-        header.op == wire::Op::get ? std::min<std::uint64_t>(header.count, body_bytes) : 1;
+        header.op == protocol::Op::get ? std::min<std::uint64_t>(header.count, body_bytes) : 1;
     for (std::uint32_t i = 0; i < replies; ++i) {
-        sending_->reply({header.request, header.first + i}, Status::busy);
+        sending_->reply({header.request, header.first + i}, protocol::Status::busy);
     }
 }
 
-bool Session::begin(const wire::RequestHeader& header, std::span<const std::byte> body,
-                    TimePoint came) {
-    if (header.op == wire::Op::get) {
+bool Session::begin(const protocol::RequestHeader& header, std::span<const std::byte> body,
+                    base::TimePoint came) {
+    if (header.op == protocol::Op::get) {
         return on_get(header, body, came);
     }
     if (sending_->is_full()) {
         return false;
     }
     switch (header.op) {
-        case wire::Op::ping:
+        case protocol::Op::ping:
             on_ping(header);
             return true;
-        case wire::Op::stats:
+        case protocol::Op::stats:
             on_stats(header);
             return true;
-        case wire::Op::operate:
+        case protocol::Op::operate:
             return on_operate(header, body);
-        case wire::Op::begin_space:
-        case wire::Op::renew_space:
-        case wire::Op::end_space:
+        case protocol::Op::begin_space:
+        case protocol::Op::renew_space:
+        case protocol::Op::end_space:
             on_space(header, body);
             return true;
         default:
@@ -288,30 +287,32 @@ void Session::work() {
     }
 }
 
-void Session::on_ping(const wire::RequestHeader& header) {
-    sending_->reply(id_of(header), Status::ok);
+void Session::on_ping(const protocol::RequestHeader& header) {
+    sending_->reply(id_of(header), protocol::Status::ok);
 }
 
 // They tell of all clients, and of scratch spaces.
-void Session::on_stats(const wire::RequestHeader& header) {
+void Session::on_stats(const protocol::RequestHeader& header) {
     if (auto fault = client_->bounds().stats_fault()) {
-        return sending_->reply(id_of(header), Status::denied, "(the server's counters) " + *fault);
+        return sending_->reply(id_of(header), protocol::Status::denied,
+                               "(the server's counters) " + *fault);
     }
     sending_->tell(id_of(header), service_.stats(client_->id()));
 }
 
-bool Session::on_operate(const wire::RequestHeader& header, std::span<const std::byte> body) {
+bool Session::on_operate(const protocol::RequestHeader& header, std::span<const std::byte> body) {
     auto call_hold = account_.hold(Held::calls, 1);
-    auto reply_hold = account_.hold(Held::reply_bytes, wire::kPageBytes);
+    auto reply_hold = account_.hold(Held::reply_bytes, protocol::kPageBytes);
     if (!call_hold || !reply_hold) {
         return false;
     }
-    wire::Reader reader(body);
+    protocol::Reader reader(body);
     std::string text = reader.string();
     if (auto fault = client_->bounds().operate_fault()) {
-        sending_->reply(id_of(header), Status::denied, "(to operate the server) " + *fault);
+        sending_->reply(id_of(header), protocol::Status::denied,
+                        "(to operate the server) " + *fault);
     } else if (text.size() > Operators::kMostBytes) {
-        sending_->reply(id_of(header), Status::invalid_key,
+        sending_->reply(id_of(header), protocol::Status::invalid_key,
                         "(a request of an operator) is longer than " +
                             std::to_string(Operators::kMostBytes) + " bytes");
     } else {
@@ -322,20 +323,20 @@ bool Session::on_operate(const wire::RequestHeader& header, std::span<const std:
     return true;
 }
 
-bool Session::on_get(const wire::RequestHeader& header, std::span<const std::byte> body,
-                     TimePoint came) {
+bool Session::on_get(const protocol::RequestHeader& header, std::span<const std::byte> body,
+                     base::TimePoint came) {
     // Whoever has none waiting may have these.
     const std::uint64_t bytes = header.count * sizeof(PendingGet) + body.size();
     if (!gets_.empty() && (!account_.has_room(Held::gets, header.count) ||
                            !account_.has_room(Held::get_bytes, bytes))) {
         return false;
     }
-    wire::Reader reader(body);
+    protocol::Reader reader(body);
     for (std::uint32_t i = 0; i < header.count; ++i) {
         PendingGet get(ItemId{header.request, header.first + i}, reader.get_item(),
-                       (header.flags & wire::kSendBytes) != 0, came);
+                       (header.flags & protocol::kSendBytes) != 0, came);
         get.set_line(sending_->log().begin({.request = header.request,
-                                            .kind = RequestKind::get,
+                                            .kind = base::RequestKind::get,
                                             .key = get.key(),
                                             .begun = came}));
         get.charge(account_);
@@ -345,32 +346,33 @@ bool Session::on_get(const wire::RequestHeader& header, std::span<const std::byt
     return true;
 }
 
-bool Session::on_value(const wire::ValueHeader& header, const std::string& key,
+bool Session::on_value(const protocol::ValueHeader& header, const std::string& key,
                        const ArrivingValue::Bytes& bytes) {
     check_taken();
     return arriving_->receive(header, key, bytes);
 }
 
-void Session::on_altered(const wire::RequestHeader& header) {
-    sending_->reply(id_of(header), Status::altered);
+void Session::on_altered(const protocol::RequestHeader& header) {
+    sending_->reply(id_of(header), protocol::Status::altered);
 }
 
 void Session::refuse(const char* why) {
-    client_->report(log::warning, log::EventKind::refused, why);
+    client_->report(base::log::warning, base::log::EventKind::refused, why);
     ++service_.counters->messages_refused;
     client_->doom();
 }
 
-void Session::on_file(const wire::ValueHeader& header, const std::string& key, Fd&& file) {
+void Session::on_file(const protocol::ValueHeader& header, const std::string& key,
+                      base::Fd&& file) {
     check_taken();
     arriving_->receive_file(header, key, std::move(file));
 }
 
-// What carries values may bring more of them than is read. Who heeds wire::kMaxUnanswered never
+// What carries values may bring more of them than is read. Who heeds protocol::kMaxUnanswered never
 // gets there.
 void Session::check_taken() const {
     if (account_.held(Held::reply_bytes) > 2 * account_.limit(Held::reply_bytes).of_session) {
-        throw Error(ErrorKind::protocol, "it sends on, and takes no replies");
+        throw base::Error(base::ErrorKind::protocol, "it sends on, and takes no replies");
     }
 }
 
@@ -401,12 +403,12 @@ void Session::open(PendingGet get) {
     }
     const ItemId id = get.id();
     const Timed timed = get.timed();
-    if (auto fault = wire::key_fault(get.key())) {
-        sending_->reply(id, Status::invalid_key, std::move(*fault), timed);
+    if (auto fault = protocol::key_fault(get.key())) {
+        sending_->reply(id, protocol::Status::invalid_key, std::move(*fault), timed);
         return;
     }
     if (auto fault = client_->bounds().read_fault(get.key())) {
-        sending_->reply(id, Status::denied, std::move(*fault), timed);
+        sending_->reply(id, protocol::Status::denied, std::move(*fault), timed);
         return;
     }
     try {
@@ -423,7 +425,7 @@ void Session::open(PendingGet get) {
     }
 }
 
-void Session::send(PendingGet get, std::shared_ptr<const Region> value, bool fetched) {
+void Session::send(PendingGet get, std::shared_ptr<const memory::Region> value, bool fetched) {
     const auto refusal = get.open(std::move(value));
     if (!refusal) {
         if (!sending_->show(get)) {
@@ -434,16 +436,16 @@ void Session::send(PendingGet get, std::shared_ptr<const Region> value, bool fet
         }
         return;
     }
-    if (refusal->status == Status::missing) {
+    if (refusal->status == protocol::Status::missing) {
         client_->count_missing();
     }
     sending_->refuse(get.id(), *refusal, get.timed());
 }
 
-void Session::fetched(std::optional<PendingGet> get, Outcome<Awaiting::Value> outcome) {
+void Session::fetched(std::optional<PendingGet> get, cache::Outcome<Awaiting::Value> outcome) {
     auto fault = get ? client_->bounds().read_fault(get->key()) : Bounds::Fault();
     if (fault) {
-        sending_->reply(get->id(), Status::denied, std::move(*fault), get->timed());
+        sending_->reply(get->id(), protocol::Status::denied, std::move(*fault), get->timed());
     } else if (get && outcome.value != nullptr && !outcome.value->pieced() &&
                !awaiting_->may_keep(outcome.value->size())) {
         get->note_fetched();
@@ -451,7 +453,8 @@ void Session::fetched(std::optional<PendingGet> get, Outcome<Awaiting::Value> ou
     } else if (get && outcome.failure.empty()) {
         send(std::move(*get), std::move(outcome.value), true);
     } else if (get) {
-        sending_->reply(get->id(), Status::storage, std::move(outcome.failure), get->timed());
+        sending_->reply(get->id(), protocol::Status::storage, std::move(outcome.failure),
+                        get->timed());
     }
     work();
 }
@@ -468,39 +471,41 @@ void Session::abandon(std::uint64_t request) {
 }
 
 // Begins, renews or ends a scratch space, for its owner.
-void Session::on_space(const wire::RequestHeader& header, std::span<const std::byte> body) {
+void Session::on_space(const protocol::RequestHeader& header, std::span<const std::byte> body) {
     const SpaceRequest request = read_space_request(header.op, body);
     const ItemId id = id_of(header);
-    sending_->time(id, RequestKind::other);
-    if (!wire::is_space_name(request.name)) {
-        sending_->reply(id, Status::invalid_key, "is not the name of a scratch space");
+    sending_->time(id, base::RequestKind::other);
+    if (!protocol::is_space_name(request.name)) {
+        sending_->reply(id, protocol::Status::invalid_key, "is not the name of a scratch space");
         return;
     }
-    const std::string folder = std::string(wire::kScratchFolder) + request.name + "/";
+    const std::string folder = std::string(protocol::kScratchFolder) + request.name + "/";
     if (auto fault = client_->bounds().write_fault(folder)) {
-        sending_->reply(id, Status::denied, "(a scratch space) " + *fault);
+        sending_->reply(id, protocol::Status::denied, "(a scratch space) " + *fault);
         return;
     }
     try {
-        Spaces& spaces = service_.storages.offered_spaces();
-        if (header.op == wire::Op::end_space) {
+        storage::Spaces& spaces = service_.storages.offered_spaces();
+        if (header.op == protocol::Op::end_space) {
             spaces.end(request.name, awaiting_->reply_when_called(id));
             return;
         }
-        if (header.op == wire::Op::begin_space) {
+        if (header.op == protocol::Op::begin_space) {
             auto hold = account_.hold(Held::spaces, 1);
             if (!hold) {
-                throw Error(ErrorKind::storage,
-                            "no room for another scratch space: this client has begun " +
-                                std::to_string(account_.held(Held::spaces)) +
-                                ", or all clients of its origin have begun as many as they may");
+                throw base::Error(
+                    base::ErrorKind::storage,
+                    "no room for another scratch space: this client has begun " +
+                        std::to_string(account_.held(Held::spaces)) +
+                        ", or all clients of its origin have begun as many as they may");
             }
-            spaces.begin(request.name, request.quota, request.timeout, Spaces::Clock::now(),
+            spaces.begin(request.name, request.quota, request.timeout,
+                         storage::Spaces::Clock::now(),
                          {.session = client_, .share = std::make_shared<Hold>(std::move(*hold))});
         } else {
-            spaces.renew(request.name, Spaces::Clock::now(), client_);
+            spaces.renew(request.name, storage::Spaces::Clock::now(), client_);
         }
-        sending_->reply(id, Status::ok);
+        sending_->reply(id, protocol::Status::ok);
     } catch (const std::exception& error) {
         sending_->fail(id, error);
     }
@@ -508,7 +513,7 @@ void Session::on_space(const wire::RequestHeader& header, std::span<const std::b
 
 // Requests that are calls to a storage or to the source. Only few keys are looked at here: the rest
 // may take long, and is for other threads.
-bool Session::on_other(const wire::RequestHeader& header, std::span<const std::byte> body) {
+bool Session::on_other(const protocol::RequestHeader& header, std::span<const std::byte> body) {
     auto call_hold = account_.hold(Held::calls, 1);
     auto reply_hold = account_.hold(Held::reply_bytes, longest_reply(header, body.size()));
     if (!call_hold || !reply_hold) {
@@ -518,20 +523,20 @@ bool Session::on_other(const wire::RequestHeader& header, std::span<const std::b
     std::uint32_t line = 0;
     if (RequestLog::is_on()) {
         const std::string first =  // a key or a prefix, in all of them
-            body.empty() ? std::string() : wire::Reader(body).string();
+            body.empty() ? std::string() : protocol::Reader(body).string();
         line = sending_->log().begin({.request = header.request,
                                       .kind = kind_of(header.op),
                                       .key = first,
                                       .keys = header.count});
     }
     sending_->time(id_of(header), kind_of(header.op), line);
-    std::variant<StorageCall, Answer> read =
+    std::variant<cache::StorageCall, Answer> read =
         read_call(service_.read_only, client_->bounds(), header, body);
-    if (auto* call = std::get_if<StorageCall>(&read)) {
-        std::shared_ptr<Storage> storage;
+    if (auto* call = std::get_if<cache::StorageCall>(&read)) {
+        std::shared_ptr<storage::Storage> storage;
         try {
             storage = service_.storages.storage_of(key_or_prefix_of(*call));
-        } catch (const Error& error) {
+        } catch (const base::Error& error) {
             sending_->fail(id_of(header), error);
             return true;
         }
@@ -551,4 +556,4 @@ bool Session::on_other(const wire::RequestHeader& header, std::span<const std::b
     return true;
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::sessions

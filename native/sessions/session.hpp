@@ -17,7 +17,7 @@
 #include "sessions/storages.hpp"
 #include "sessions/turns.hpp"
 
-namespace ucxstore {
+namespace ucxstore::sessions {
 
 // What its threads raise once it is closed.
 inline constexpr const char* kServerClosed = "the server is closed";
@@ -25,19 +25,19 @@ inline constexpr const char* kServerClosed = "the server is closed";
 // What every session of a server is given.
 struct Service {
     Storages storages;
-    std::shared_ptr<Counters> counters;
+    std::shared_ptr<base::Counters> counters;
     bool read_only = false;
     std::shared_ptr<Walkers> walkers = std::make_shared<Walkers>(storages.walks_wait());
     // Read values that wait for a disk.
-    std::shared_ptr<WorkerPool> readers = std::make_shared<WorkerPool>();
+    std::shared_ptr<threads::WorkerPool> readers = std::make_shared<threads::WorkerPool>();
     std::shared_ptr<Places> places = std::make_shared<Places>();
     std::shared_ptr<Ledger> ledger = std::make_shared<Ledger>();
     std::shared_ptr<Operators> operators = std::make_shared<Operators>();
 
     // The counters as JSON, for session `asker`; 0 for none. See docs/wire.md.
     std::string stats(std::uint64_t asker = 0) const {
-        ShelfCounts shown = storages.shown_counts();
-        std::vector<SpaceCounts> spaces;
+        base::ShelfCounts shown = storages.shown_counts();
+        std::vector<base::SpaceCounts> spaces;
         if (storages.spaces != nullptr) {
             shown += storages.spaces->shelf_counts();
             spaces = storages.spaces->counts();
@@ -52,9 +52,9 @@ class Session {
   public:
     // `thread` runs what comes later; `receiver` receives the parcels of on_value(). `seat` is
     // asked for a turn where something is left to do; then work() is called.
-    Session(const Service& service, std::weak_ptr<TaskThread> thread, const wire::Token& token,
-            std::shared_ptr<ClientRecord> client, std::shared_ptr<Sending> sending,
-            Receiver& receiver, Turns::Seat& seat);
+    Session(const Service& service, std::weak_ptr<threads::TaskThread> thread,
+            const protocol::Token& token, std::shared_ptr<ClientRecord> client,
+            std::shared_ptr<Sending> sending, Receiver& receiver, Turns::Seat& seat);
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
 
@@ -71,16 +71,16 @@ class Session {
 
     // These throw Error(protocol) where the client breaks the protocol.
     // A request that has no room, or whose turn is over, waits until work().
-    void on_request(const wire::RequestHeader& header, std::span<const std::byte> body);
-    void on_ping(const wire::RequestHeader& header);
+    void on_request(const protocol::RequestHeader& header, std::span<const std::byte> body);
+    void on_ping(const protocol::RequestHeader& header);
     // As Arriving::receive().
-    bool on_value(const wire::ValueHeader& header, const std::string& key,
+    bool on_value(const protocol::ValueHeader& header, const std::string& key,
                   const ArrivingValue::Bytes& bytes);
     // A request was changed on its way: tells the client.
-    void on_altered(const wire::RequestHeader& header);
+    void on_altered(const protocol::RequestHeader& header);
 
     // The same, of a value that has come in a file, which is left as it is if it is not taken.
-    void on_file(const wire::ValueHeader& header, const std::string& key, Fd&& file);
+    void on_file(const protocol::ValueHeader& header, const std::string& key, base::Fd&& file);
 
     // Throws Error(protocol) where more waits for the client to take it than one that heeds the
     // limits ever has.
@@ -97,10 +97,10 @@ class Session {
     void leave();
 
     struct Look {
-        bool over;      // the client is gone, or has stalled: close() is due
-        TimePoint due;  // of the next look
+        bool over;            // the client is gone, or has stalled: close() is due
+        base::TimePoint due;  // of the next look
     };
-    Look look(TimePoint now);
+    Look look(base::TimePoint now);
     // Frees the memory in bounded time: everything in flight ends.
     void close();
     // Whether anything is under way.
@@ -112,20 +112,22 @@ class Session {
 
     // A request that waits until there is room for what it asks.
     struct Waiting {
-        wire::RequestHeader header;
+        protocol::RequestHeader header;
         std::string body;
         Hold hold;
-        TimePoint came;
+        base::TimePoint came;
     };
     // False, and nothing done, where there is no room. As on_request().
-    bool begin(const wire::RequestHeader& header, std::span<const std::byte> body, TimePoint came);
+    bool begin(const protocol::RequestHeader& header, std::span<const std::byte> body,
+               base::TimePoint came);
     bool begin_waiting();
-    void on_stats(const wire::RequestHeader& header);
-    bool on_operate(const wire::RequestHeader& header, std::span<const std::byte> body);
-    bool on_get(const wire::RequestHeader& header, std::span<const std::byte> body, TimePoint came);
-    void on_space(const wire::RequestHeader& header, std::span<const std::byte> body);
-    bool on_other(const wire::RequestHeader& header, std::span<const std::byte> body);
-    void refuse_for_now(const wire::RequestHeader& header, std::size_t body_bytes);
+    void on_stats(const protocol::RequestHeader& header);
+    bool on_operate(const protocol::RequestHeader& header, std::span<const std::byte> body);
+    bool on_get(const protocol::RequestHeader& header, std::span<const std::byte> body,
+                base::TimePoint came);
+    void on_space(const protocol::RequestHeader& header, std::span<const std::byte> body);
+    bool on_other(const protocol::RequestHeader& header, std::span<const std::byte> body);
+    void refuse_for_now(const protocol::RequestHeader& header, std::size_t body_bytes);
 
     // Whether anything waits for the source, or for what others have of the room for writes.
     bool awaits_others() const {
@@ -140,17 +142,17 @@ class Session {
     }
     // Tells the client which of its requests wait, from time to time, while these move. Until when
     // it is not to be called again.
-    TimePoint tell_of_waiting(TimePoint now);
+    base::TimePoint tell_of_waiting(base::TimePoint now);
 
     // Sends what waits, while there is room in flight, until the turn is over.
     void pump();
     void open(PendingGet get);
-    void send(PendingGet get, std::shared_ptr<const Region> value, bool fetched);
-    void fetched(std::optional<PendingGet> get, Outcome<Awaiting::Value> outcome);
+    void send(PendingGet get, std::shared_ptr<const memory::Region> value, bool fetched);
+    void fetched(std::optional<PendingGet> get, cache::Outcome<Awaiting::Value> outcome);
     void abandon(std::uint64_t request);
 
     const Service service_;
-    const wire::Token token_;
+    const protocol::Token token_;
     const std::shared_ptr<ClientRecord> client_;
     const std::shared_ptr<Sending> sending_;
     const std::shared_ptr<Awaiting> awaiting_;
@@ -161,14 +163,14 @@ class Session {
     std::deque<PendingGet> gets_;  // whose turn has not come
     bool working_ = false;
     bool paused_ = false;
-    TimePoint tell_at_ = TimePoint::max();  // of what waits
-    std::uint64_t moves_told_ = 0;          // when it was told last
-    TimePoint try_at_{};                    // when it is looked for room again
+    base::TimePoint tell_at_ = base::TimePoint::max();  // of what waits
+    std::uint64_t moves_told_ = 0;                      // when it was told last
+    base::TimePoint try_at_{};                          // when it is looked for room again
 };
 
 template <typename Header, typename Handle>
 void Session::dispatch(const void* header, std::size_t header_size, Handle handle) {
-    const auto decoded = wire::read_header<Header>(header, header_size);
+    const auto decoded = protocol::read_header<Header>(header, header_size);
     if (client_->closed() || !decoded || decoded->token != token_) {
         ++service_.counters->messages_refused;
         return;
@@ -188,4 +190,4 @@ void Session::guard(Call call) {
     }
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::sessions

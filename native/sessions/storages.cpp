@@ -4,39 +4,39 @@
 #include "protocol/keys.hpp"
 #include "shared/shelf.hpp"
 
-namespace ucxstore {
+namespace ucxstore::sessions {
 
-std::shared_ptr<Storage> Storages::storage_of(const std::string& key) const {
-    const auto space = wire::space_of(key);
+std::shared_ptr<storage::Storage> Storages::storage_of(const std::string& key) const {
+    const auto space = protocol::space_of(key);
     return space ? offered_spaces().find(*space) : local;
 }
 
-Spaces& Storages::offered_spaces() const {
+storage::Spaces& Storages::offered_spaces() const {
     if (spaces == nullptr) {
-        throw Error(ErrorKind::storage,
-                    "the server offers no scratch space: start it with Server(..., "
-                    "scratch_limit=\"8GiB\"), or ucxstore serve --scratch-limit 8GiB");
+        throw base::Error(base::ErrorKind::storage,
+                          "the server offers no scratch space: start it with Server(..., "
+                          "scratch_limit=\"8GiB\"), or ucxstore serve --scratch-limit 8GiB");
     }
     return *spaces;
 }
 
-ShelfCounts Storages::shown_counts() const {
-    ShelfCounts counts = shelf == nullptr ? ShelfCounts() : shelf->counts();
-    const SeenCounts read = readers->counts();
+base::ShelfCounts Storages::shown_counts() const {
+    base::ShelfCounts counts = shelf == nullptr ? base::ShelfCounts() : shelf->counts();
+    const base::SeenCounts read = readers->counts();
     counts.gets_seen += read.gets;
     counts.bytes_seen += read.bytes;
     return counts;
 }
 
-CacheCounts Storages::cache_counts() const {
-    return source == nullptr ? CacheCounts()
-                             : CacheCounts{.hits = source->hits(),
-                                           .misses = source->counters().misses,
-                                           .joined = source->counters().joined,
-                                           .bytes = source->cached_bytes(),
-                                           .writing_bytes = source->writes().taken(),
-                                           .evicted = source->evicted(),
-                                           .evicted_bytes = source->evicted_bytes()};
+base::CacheCounts Storages::cache_counts() const {
+    return source == nullptr ? base::CacheCounts()
+                             : base::CacheCounts{.hits = source->hits(),
+                                                 .misses = source->counters().misses,
+                                                 .joined = source->counters().joined,
+                                                 .bytes = source->cached_bytes(),
+                                                 .writing_bytes = source->writes().taken(),
+                                                 .evicted = source->evicted(),
+                                                 .evicted_bytes = source->evicted_bytes()};
 }
 
 void Storages::forget_gone() const {
@@ -48,4 +48,4 @@ void Storages::forget_gone() const {
     }
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::sessions

@@ -10,34 +10,36 @@
 #include "storage/spaces.hpp"
 #include "storage/storage.hpp"
 
-namespace ucxstore {
+namespace ucxstore::sessions {
 
 // Shared by all threads of the server; it never changes.
 struct Storages {
-    Storages(std::shared_ptr<Storage> values, std::shared_ptr<Spaces> scratch = nullptr)
+    Storages(std::shared_ptr<storage::Storage> values,
+             std::shared_ptr<storage::Spaces> scratch = nullptr)
         : shelf(values->shelf()),
           root(values->root()),
           local(std::move(values)),
           spaces(std::move(scratch)) {}
-    Storages(std::shared_ptr<CachedSource> values, std::shared_ptr<Spaces> scratch = nullptr)
+    Storages(std::shared_ptr<cache::CachedSource> values,
+             std::shared_ptr<storage::Spaces> scratch = nullptr)
         : shelf(values->shelf()), source(std::move(values)), spaces(std::move(scratch)) {}
 
     // The storage of a key's value; nullptr for `source`. For a key in a scratch space, throws
     // Error(scratch_ended) where that has ended, and Error(storage) where none are offered.
-    std::shared_ptr<Storage> storage_of(const std::string& key) const;
+    std::shared_ptr<storage::Storage> storage_of(const std::string& key) const;
     // Throws Error(storage) where scratch spaces are not offered.
-    Spaces& offered_spaces() const;
+    storage::Spaces& offered_spaces() const;
     // What clients of this host read by themselves, and the memory that is for that.
-    ShelfCounts shown_counts() const;
+    base::ShelfCounts shown_counts() const;
 
     // The values in memory, and what the cache in front of the source has done.
-    MemoryCounts memory_counts() const {
-        return local == nullptr ? MemoryCounts() : local->memory();
+    base::MemoryCounts memory_counts() const {
+        return local == nullptr ? base::MemoryCounts() : local->memory();
     }
-    CacheCounts cache_counts() const;
+    base::CacheCounts cache_counts() const;
 
     // The limit of the memory that values are in; nullptr for none.
-    std::shared_ptr<Quota> memory_limit() const {
+    std::shared_ptr<storage::Quota> memory_limit() const {
         return local == nullptr ? nullptr : local->memory_limit();
     }
 
@@ -53,9 +55,9 @@ struct Storages {
     int root = -1;
     std::shared_ptr<shared::SessionPages> readers = std::make_shared<shared::SessionPages>();
     // One of these two has the values; the other one is nullptr.
-    std::shared_ptr<Storage> local;
-    std::shared_ptr<CachedSource> source;
-    std::shared_ptr<Spaces> spaces;  // nullptr where none are offered
+    std::shared_ptr<storage::Storage> local;
+    std::shared_ptr<cache::CachedSource> source;
+    std::shared_ptr<storage::Spaces> spaces;  // nullptr where none are offered
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::sessions

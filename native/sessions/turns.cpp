@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace ucxstore {
+namespace ucxstore::sessions {
 
 Turns::Seat::Seat(Turns& turns, std::shared_ptr<Account> account, Work work)
     : turns_(turns), account_(std::move(account)), work_(std::move(work)), origin_([&] {
@@ -41,7 +41,7 @@ void Turns::Seat::want() {
     used_ = std::max(used_, origin_->least);
 }
 
-std::uint64_t Turns::Seat::charge(Clock::duration took) {
+std::uint64_t Turns::Seat::charge(base::Clock::duration took) {
     const std::uint64_t used = account_->end_turn(took);
     used_ += used;
     origin_->used += used;
@@ -65,14 +65,14 @@ bool Turns::run() {
     if (wanting_.empty()) {
         return false;
     }
-    TimePoint now = Clock::now();
-    const TimePoint end = now + kTurn;
+    base::TimePoint now = base::Clock::now();
+    const base::TimePoint end = now + kTurn;
     std::uint64_t used = 0;
     while (!wanting_.empty() && now < end && used < Account::kTurn) {
         Seat& seat = take_next();
         seat.end_ = now + kTurn;
         const bool more = seat.work_();
-        const TimePoint after = Clock::now();
+        const base::TimePoint after = base::Clock::now();
         used += seat.charge(after - now);
         if (more) {
             seat.want();
@@ -82,4 +82,4 @@ bool Turns::run() {
     return !wanting_.empty();
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::sessions

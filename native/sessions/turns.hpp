@@ -11,7 +11,7 @@
 #include "base/clock.hpp"
 #include "sessions/account.hpp"
 
-namespace ucxstore {
+namespace ucxstore::sessions {
 
 // The origin that has worked least on this thread comes first, and of its sessions the one that
 // has. Who had nothing to do meanwhile has saved nothing: it counts as the one that comes first, so
@@ -53,13 +53,15 @@ class Turns::Seat {
     ~Seat();
 
     // Whether the session is to leave the rest for its next turn.
-    bool is_over() const { return account_->turn() >= Account::kTurn || Clock::now() >= end_; }
+    bool is_over() const {
+        return account_->turn() >= Account::kTurn || base::Clock::now() >= end_;
+    }
     // Asks for a turn.
     void want();
     // Lets the session work until then without a turn, as something has come for it.
-    void work_until(TimePoint end) { end_ = end; }
+    void work_until(base::TimePoint end) { end_ = end; }
     // Charges what was worked so.
-    std::uint64_t charge(Clock::duration took);
+    std::uint64_t charge(base::Clock::duration took);
     Account& account() const { return *account_; }
 
   private:
@@ -71,7 +73,7 @@ class Turns::Seat {
     const std::shared_ptr<Origin> origin_;
     std::uint64_t used_ = 0;
     bool wants_ = false;
-    TimePoint end_{};
+    base::TimePoint end_{};
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::sessions

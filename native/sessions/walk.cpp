@@ -8,19 +8,22 @@
 #include "base/status.hpp"
 #include "protocol/wire.hpp"
 
-namespace ucxstore {
+namespace ucxstore::sessions {
 namespace {
 
 // The bytes of names that are listed at a time. A directory is read once for each list, so a large
 // one is read seldom.
 constexpr std::size_t kListedBytes = 1 << 20;
 
-bool is_over(TimePoint until) { return until != TimePoint::max() && Clock::now() >= until; }
+bool is_over(base::TimePoint until) {
+    return until != base::TimePoint::max() && base::Clock::now() >= until;
+}
 
 }  // namespace
 
-Walk::Walk(std::shared_ptr<Storage> storage, StorageCall call, std::shared_ptr<Brake> brake,
-           Pace pace, CatchUp catch_up, MandateRef mandate)
+Walk::Walk(std::shared_ptr<storage::Storage> storage, cache::StorageCall call,
+           std::shared_ptr<Brake> brake, storage::Pace pace, CatchUp catch_up,
+           base::MandateRef mandate)
     : storage_(std::move(storage)),
       call_(std::move(call)),
       brake_(std::move(brake)),
@@ -28,9 +31,9 @@ Walk::Walk(std::shared_ptr<Storage> storage, StorageCall call, std::shared_ptr<B
       catch_up_(std::move(catch_up)),
       mandate_(std::move(mandate)) {}
 
-std::optional<CallResult> Walk::step(TimePoint until) {
+std::optional<cache::CallResult> Walk::step(base::TimePoint until) {
     brake_->check();
-    check(mandate_);
+    base::check(mandate_);
     auto result = std::visit([&](const auto& call) { return go_on(call, until); }, call_);
     if (!removed_.empty()) {
         storage_->removed(std::exchange(removed_, {}));
@@ -67,7 +70,7 @@ void Walk::remove(const std::string& key) {
             catch_up_();
         }
         auto held = brake_->hold();
-        check(mandate_);
+        base::check(mandate_);
         return held;
     });
     if (storage_->removing_waits()) {
@@ -77,16 +80,16 @@ void Walk::remove(const std::string& key) {
 
 void Walk::note_unreadable() {
     for (std::string& folder : page_.unreadable) {
-        if (unreadable_bytes_ + folder.size() <= wire::kPageBytes) {
+        if (unreadable_bytes_ + folder.size() <= protocol::kPageBytes) {
             unreadable_bytes_ += folder.size();
             unreadable_.insert(std::move(folder));
         }
     }
 }
 
-std::optional<CallResult> Walk::go_on(const StatCall& call, TimePoint until) {
+std::optional<cache::CallResult> Walk::go_on(const cache::StatCall& call, base::TimePoint until) {
     while (keys_ < call.keys.size()) {
-        sizes_.push_back(storage_->size(call.keys[keys_++]).value_or(wire::kAnySize));
+        sizes_.push_back(storage_->size(call.keys[keys_++]).value_or(protocol::kAnySize));
         if (is_over(until)) {
             return std::nullopt;
         }
@@ -94,17 +97,18 @@ std::optional<CallResult> Walk::go_on(const StatCall& call, TimePoint until) {
     return std::move(sizes_);
 }
 
-std::optional<CallResult> Walk::go_on(const RemoveCall& call, TimePoint until) {
+std::optional<cache::CallResult> Walk::go_on(const cache::RemoveCall& call, base::TimePoint until) {
     while (keys_ < call.keys.size()) {
         remove(call.keys[keys_++]);
         if (is_over(until)) {
             return std::nullopt;
         }
     }
-    return Missing{};
+    return cache::Missing{};
 }
 
-std::optional<CallResult> Walk::go_on(const RemovePrefixCall& call, TimePoint until) {
+std::optional<cache::CallResult> Walk::go_on(const cache::RemovePrefixCall& call,
+                                             base::TimePoint until) {
     while (const std::string* key = next_key(call.prefix, kListedBytes)) {
         remove(*key);
         if (is_over(until)) {
@@ -112,13 +116,15 @@ std::optional<CallResult> Walk::go_on(const RemovePrefixCall& call, TimePoint un
         }
     }
     if (!unreadable_.empty()) {
-        throw Error(ErrorKind::storage, "opening the folder '" + *unreadable_.begin() +
-                                            "', whose keys stay: " + std::strerror(EACCES));
+        throw base::Error(base::ErrorKind::storage,
+                          "opening the folder '" + *unreadable_.begin() +
+                              "', whose keys stay: " + std::strerror(EACCES));
     }
-    return Removed{keys_};
+    return cache::Removed{keys_};
 }
 
-std::optional<CallResult> Walk::go_on(const MeasureCall& call, TimePoint until) {
+std::optional<cache::CallResult> Walk::go_on(const cache::MeasureCall& call,
+                                             base::TimePoint until) {
     // Whether there is any key, the first one tells.
     while (const std::string* key =
                next_key(call.prefix, call.any && unreadable_.empty() ? 1 : kListedBytes)) {
@@ -139,17 +145,17 @@ std::optional<CallResult> Walk::go_on(const MeasureCall& call, TimePoint until) 
     return std::move(sum_);
 }
 
-std::optional<CallResult> Walk::go_on(const ListCall& call, TimePoint) {
+std::optional<cache::CallResult> Walk::go_on(const cache::ListCall& call, base::TimePoint) {
     return storage_->list(call.prefix, call.delimited, call.cursor, call.max_bytes, pace_);
 }
 
-Answer answer_at_once(std::shared_ptr<Storage> storage, StorageCall call) {
+Answer answer_at_once(std::shared_ptr<storage::Storage> storage, cache::StorageCall call) {
     try {
         Walk walk(std::move(storage), std::move(call), std::make_shared<Brake>());
-        return answer_of(*walk.step(TimePoint::max()));
+        return answer_of(*walk.step(base::TimePoint::max()));
     } catch (const std::exception& error) {
         return {status_of(error), error.what()};
     }
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::sessions

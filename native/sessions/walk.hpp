@@ -19,7 +19,7 @@
 #include "sessions/answer.hpp"
 #include "storage/storage.hpp"
 
-namespace ucxstore {
+namespace ucxstore::sessions {
 
 // What stop() makes of the work: no failure, as nobody waits for it any more.
 class Stopped : public std::exception {};
@@ -29,11 +29,11 @@ class Stopped : public std::exception {};
 class Brake {
   public:
     void stop() {
-        const Lock lock(mutex_);
+        const base::Lock lock(mutex_);
         stopped_ = true;
     }
     // Both throw Stopped.
-    [[nodiscard]] std::unique_lock<Mutex> hold() UNCHECKED_LOCKS {  // the caller gets it
+    [[nodiscard]] std::unique_lock<base::Mutex> hold() UNCHECKED_LOCKS {  // the caller gets it
         std::unique_lock lock(mutex_);
         if (stopped_) {
             throw Stopped();
@@ -43,7 +43,7 @@ class Brake {
     void check() { static_cast<void>(hold()); }
 
   private:
-    Mutex mutex_;
+    base::Mutex mutex_;
     bool stopped_ GUARDED_BY(mutex_) = false;
 };
 
@@ -55,40 +55,42 @@ using CatchUp = std::function<void()>;
 class Walk {
   public:
     // `pace` as for Storage::list(). `mandate` is checked at each step, and before each change.
-    Walk(std::shared_ptr<Storage> storage, StorageCall call, std::shared_ptr<Brake> brake,
-         Pace pace = {}, CatchUp catch_up = {}, MandateRef mandate = nullptr);
+    Walk(std::shared_ptr<storage::Storage> storage, cache::StorageCall call,
+         std::shared_ptr<Brake> brake, storage::Pace pace = {}, CatchUp catch_up = {},
+         base::MandateRef mandate = nullptr);
 
     // Goes on until the end, and returns the result, or until `until` has passed. Throws what the
     // storage throws, Stopped, and Error(denied).
-    std::optional<CallResult> step(TimePoint until);
+    std::optional<cache::CallResult> step(base::TimePoint until);
     // The keys that it is through with.
     std::uint64_t keys() const { return keys_; }
     // Forgets the names that it has listed and not yet used; it will list them again.
     void rest();
 
   private:
-    std::optional<CallResult> go_on(const StatCall& call, TimePoint until);
-    std::optional<CallResult> go_on(const RemoveCall& call, TimePoint until);
-    std::optional<CallResult> go_on(const RemovePrefixCall& call, TimePoint until);
-    std::optional<CallResult> go_on(const MeasureCall& call, TimePoint until);
-    std::optional<CallResult> go_on(const ListCall& call, TimePoint until);
+    std::optional<cache::CallResult> go_on(const cache::StatCall& call, base::TimePoint until);
+    std::optional<cache::CallResult> go_on(const cache::RemoveCall& call, base::TimePoint until);
+    std::optional<cache::CallResult> go_on(const cache::RemovePrefixCall& call,
+                                           base::TimePoint until);
+    std::optional<cache::CallResult> go_on(const cache::MeasureCall& call, base::TimePoint until);
+    std::optional<cache::CallResult> go_on(const cache::ListCall& call, base::TimePoint until);
     // The next key that begins with the prefix; nullptr after the last. `max_bytes` of names are
     // listed at a time.
     const std::string* next_key(const std::string& prefix, std::size_t max_bytes);
     void remove(const std::string& key);
     void note_unreadable();
 
-    const std::shared_ptr<Storage> storage_;
-    const StorageCall call_;
+    const std::shared_ptr<storage::Storage> storage_;
+    const cache::StorageCall call_;
     const std::shared_ptr<Brake> brake_;
-    const Pace pace_;
+    const storage::Pace pace_;
     const CatchUp catch_up_;
-    const MandateRef mandate_;
+    const base::MandateRef mandate_;
     std::uint64_t keys_ = 0;
     std::vector<std::string> removed_;  // in this step, where the storage is to be told of them
-    Sizes sizes_;
-    Measure sum_;
-    Page page_;
+    cache::Sizes sizes_;
+    cache::Measure sum_;
+    storage::Page page_;
     std::size_t next_ = 0;              // of its names
     std::set<std::string> unreadable_;  // the folders of all pages
     std::size_t unreadable_bytes_ = 0;
@@ -96,6 +98,6 @@ class Walk {
 };
 
 // Carries all of it out here. A failure becomes the answer.
-Answer answer_at_once(std::shared_ptr<Storage> storage, StorageCall call);
+Answer answer_at_once(std::shared_ptr<storage::Storage> storage, cache::StorageCall call);
 
-}  // namespace ucxstore
+}  // namespace ucxstore::sessions

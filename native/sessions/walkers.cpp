@@ -4,7 +4,7 @@
 #include <thread>
 #include <utility>
 
-namespace ucxstore {
+namespace ucxstore::sessions {
 namespace {
 
 // For so long one walk has a thread, and then another one.
@@ -20,37 +20,37 @@ constexpr int kMostKeeping = 16;
 
 int half_of_processors() {
     return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 1,
-                      WorkerPool::kMostThreads);
+                      threads::WorkerPool::kMostThreads);
 }
 
 }  // namespace
 
-Errand::Errand(std::shared_ptr<Storage> storage, StorageCall call, Moves moves, Done done,
-               CatchUp catch_up, MandateRef mandate)
+Errand::Errand(std::shared_ptr<storage::Storage> storage, cache::StorageCall call, Moves moves,
+               Done done, CatchUp catch_up, base::MandateRef mandate)
     : moves_(std::move(moves)),
       done_(std::move(done)),
-      whose_(whose_of(mandate)),
+      whose_(base::whose_of(mandate)),
       walk_(
           std::move(storage), std::move(call), brake_,
           [this, mandate] {
               brake_->check();
-              check(mandate);
+              base::check(mandate);
               report();
           },
           std::move(catch_up), mandate) {}
 
 void Errand::report() {
-    const TimePoint now = Clock::now();
+    const base::TimePoint now = base::Clock::now();
     if (now - reported_ >= kReportEvery) {
         reported_ = now;
         moves_(walk_.keys());
     }
 }
 
-bool Errand::step(Clock::duration duration) noexcept try {
+bool Errand::step(base::Clock::duration duration) noexcept try {
     Answer answer;
     try {
-        auto result = walk_.step(Clock::now() + duration);
+        auto result = walk_.step(base::Clock::now() + duration);
         if (!result) {
             report();
             return true;
@@ -70,8 +70,9 @@ bool Errand::step(Clock::duration duration) noexcept try {
 
 Walkers::Walkers(bool wait)
     : step_(wait ? kStep : kStepInMemory),
-      pool_(wait ? WorkerPool::kMostThreads : half_of_processors(),
-            wait ? WorkerPool::kSpareThreads : 1, "ucxstore-walks", Priority::low) {}
+      pool_(wait ? threads::WorkerPool::kMostThreads : half_of_processors(),
+            wait ? threads::WorkerPool::kSpareThreads : 1, "ucxstore-walks",
+            threads::Priority::low) {}
 
 bool Walkers::start(const std::shared_ptr<Errand>& errand) {
     return pool_.try_post([self = shared_from_this(), errand] { self->step(errand); },
@@ -95,4 +96,4 @@ void Walkers::step(const std::shared_ptr<Errand>& errand) noexcept try {
 } catch (const std::exception&) {  // for want of memory, as above
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::sessions

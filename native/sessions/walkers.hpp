@@ -12,7 +12,7 @@
 #include "sessions/walk.hpp"
 #include "threads/worker_pool.hpp"
 
-namespace ucxstore {
+namespace ucxstore::sessions {
 
 // A walk, and who waits for it.
 class Errand {
@@ -21,8 +21,8 @@ class Errand {
     // while it goes on; `done` gets the answer, once, unless it was stopped.
     using Moves = std::function<void(std::uint64_t)>;
     using Done = std::function<void(Answer)>;
-    Errand(std::shared_ptr<Storage> storage, StorageCall call, Moves moves, Done done,
-           CatchUp catch_up = {}, MandateRef mandate = nullptr);
+    Errand(std::shared_ptr<storage::Storage> storage, cache::StorageCall call, Moves moves,
+           Done done, CatchUp catch_up = {}, base::MandateRef mandate = nullptr);
     Errand(const Errand&) = delete;
     Errand& operator=(const Errand&) = delete;
 
@@ -33,15 +33,15 @@ class Errand {
     friend class Walkers;
 
     // Goes on for about so long. True if there is more to do.
-    bool step(Clock::duration duration) noexcept;
+    bool step(base::Clock::duration duration) noexcept;
     void report();
 
     const std::shared_ptr<Brake> brake_ = std::make_shared<Brake>();
     const Moves moves_;
     const Done done_;
-    const Whose whose_;
+    const base::Whose whose_;
     Walk walk_;
-    TimePoint reported_ = Clock::now();
+    base::TimePoint reported_ = base::Clock::now();
     bool keeps_names_ = false;  // between its steps
 };
 
@@ -60,9 +60,9 @@ class Walkers : public std::enable_shared_from_this<Walkers> {
   private:
     void step(const std::shared_ptr<Errand>& errand) noexcept;
 
-    const Clock::duration step_;
+    const base::Clock::duration step_;
     std::atomic<int> keeping_ = 0;  // errands that keep names
-    WorkerPool pool_;
+    threads::WorkerPool pool_;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::sessions

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace ucxstore {
+namespace ucxstore::sessions {
 
 Yielding* YieldingThread::most_silent(const std::vector<Yielding*>& sessions,
                                       const std::string& origin) {
@@ -17,8 +17,8 @@ Yielding* YieldingThread::most_silent(const std::vector<Yielding*>& sessions,
     return found == silent.end() ? nullptr : *found;
 }
 
-std::optional<TimePoint> YieldingThread::silent_since(const std::string& origin) {
-    std::optional<TimePoint> since;
+std::optional<base::TimePoint> YieldingThread::silent_since(const std::string& origin) {
+    std::optional<base::TimePoint> since;
     visit([&](const std::vector<Yielding*>& sessions) {
         if (Yielding* const one = most_silent(sessions, origin)) {
             since = one->record().last_moved();
@@ -31,7 +31,7 @@ bool YieldingThread::ask_most_silent(const std::string& origin) {
     bool asked = false;
     visit([&](const std::vector<Yielding*>& sessions) {
         if (Yielding* const one = most_silent(sessions, origin)) {
-            one->record().note_asked(Clock::now());
+            one->record().note_asked(base::Clock::now());
             one->ask();
             asked = true;
         }
@@ -39,7 +39,7 @@ bool YieldingThread::ask_most_silent(const std::string& origin) {
     return asked;
 }
 
-std::size_t YieldingThread::end_asked(TimePoint time) {
+std::size_t YieldingThread::end_asked(base::TimePoint time) {
     std::size_t left = 0;
     visit([&](const std::vector<Yielding*>& sessions) {
         for (Yielding* const one : sessions) {
@@ -101,4 +101,4 @@ std::size_t YieldingThread::kick(const std::function<bool(const ClientRecord&)>&
     return kicked;
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::sessions

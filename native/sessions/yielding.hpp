@@ -10,7 +10,7 @@
 
 #include "sessions/client_record.hpp"
 
-namespace ucxstore {
+namespace ucxstore::sessions {
 
 // A session, on its thread.
 class Yielding {
@@ -42,12 +42,12 @@ class YieldingThread {
 
     // Since when the session is silent that is asked next, of those of this origin; nullopt where
     // none is.
-    std::optional<TimePoint> silent_since(const std::string& origin);
+    std::optional<base::TimePoint> silent_since(const std::string& origin);
     // Asks that one; false where there is none.
     bool ask_most_silent(const std::string& origin);
     // Ends those that were asked before `time` and have not hung up. Returns how many were asked
     // after that, and may still hang up.
-    std::size_t end_asked(TimePoint time);
+    std::size_t end_asked(base::TimePoint time);
     // Asks all sessions that there are now to begin anew. Returns how many have not ended that were
     // asked so; ends them, if `end`.
     void ask_for_new();
@@ -66,4 +66,4 @@ class YieldingThread {
     static Yielding* most_silent(const std::vector<Yielding*>& sessions, const std::string& origin);
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::sessions

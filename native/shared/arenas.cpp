@@ -21,7 +21,7 @@
 #include "shared/index.hpp"
 #include "shared/sealed.hpp"
 
-namespace ucxstore {
+namespace ucxstore::shared {
 namespace {
 
 constexpr std::uint64_t kSmallest = 64;  // a cache line
@@ -41,7 +41,7 @@ std::unique_ptr<std::atomic<bool>[]> none_is_huge(std::uint64_t bytes) {
 }
 
 [[noreturn]] void throw_no_memory(std::uint64_t bytes) {
-    throw_errno("an arena of " + std::to_string(bytes) + " bytes", ErrorKind::memory);
+    base::throw_errno("an arena of " + std::to_string(bytes) + " bytes", base::ErrorKind::memory);
 }
 
 }  // namespace
@@ -51,11 +51,11 @@ std::unique_ptr<std::atomic<bool>[]> none_is_huge(std::uint64_t bytes) {
 Arena::Arena(std::uint32_t number, std::uint64_t bytes)
     : number_(number), size_(bytes), pid_(getpid()), huge_(none_is_huge(bytes)) {
     const std::string name = "ucxstore-" + std::to_string(number);
-    const Fd file(memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    const base::Fd file(memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (!file || ftruncate(file.get(), static_cast<off_t>(size_)) != 0) {
         throw_no_memory(bytes);
     }
-    void* const memory = map_aligned(size_, PROT_READ | PROT_WRITE, MAP_SHARED, file.get());
+    void* const memory = memory::map_aligned(size_, PROT_READ | PROT_WRITE, MAP_SHARED, file.get());
     if (memory == MAP_FAILED) {
         throw_no_memory(bytes);
     }
@@ -64,8 +64,8 @@ Arena::Arena(std::uint32_t number, std::uint64_t bytes)
     madvise(data_, size_, MADV_DONTFORK);
     // From now on nobody can map it for writing; what is mapped above stays so.
     const int seals = F_SEAL_SHRINK | F_SEAL_GROW | kSealFutureWrite | F_SEAL_SEAL;
-    readable_ =
-        Fd(open(("/proc/self/fd/" + std::to_string(file.get())).c_str(), O_RDONLY | O_CLOEXEC));
+    readable_ = base::Fd(
+        open(("/proc/self/fd/" + std::to_string(file.get())).c_str(), O_RDONLY | O_CLOEXEC));
     if (fcntl(file.get(), F_ADD_SEALS, seals) != 0 || fchmod(file.get(), S_IRUSR) != 0 ||
         !readable_) {
         munmap(data_, size_);
@@ -73,8 +73,8 @@ Arena::Arena(std::uint32_t number, std::uint64_t bytes)
     }
 }
 
-Arena::Arena(std::uint32_t number, Fd sealed, std::uint64_t bytes,
-             std::shared_ptr<Reclaimer> reclaimer)
+Arena::Arena(std::uint32_t number, base::Fd sealed, std::uint64_t bytes,
+             std::shared_ptr<threads::Reclaimer> reclaimer)
     : number_(number),
       size_(bytes),
       reclaimer_(std::move(reclaimer)),
@@ -103,13 +103,13 @@ Arena::~Arena() {
     }
 }
 
-Fd Arena::open_for_reader() const {
+base::Fd Arena::open_for_reader() const {
     if (reclaimer_ != nullptr) {  // a lease of its maker's could let open() wait
-        return Fd(fcntl(readable_.get(), F_DUPFD_CLOEXEC, 0));
+        return base::Fd(fcntl(readable_.get(), F_DUPFD_CLOEXEC, 0));
     }
     // Opened anew, so that is_alone() tells it from ours.
-    return Fd(open(("/proc/self/fd/" + std::to_string(readable_.get())).c_str(),
-                   O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    return base::Fd(open(("/proc/self/fd/" + std::to_string(readable_.get())).c_str(),
+                         O_RDONLY | O_CLOEXEC | O_NONBLOCK));
 }
 
 // The kernel grants a lease for writing only where nobody else has the file open for reading, or
@@ -122,7 +122,7 @@ bool Arena::is_alone() const {
     return !others;
 }
 
-bool Arena::is_whole() const { return is_resident(readable_, data_, size_); }
+bool Arena::is_whole() const { return memory::is_resident(readable_, data_, size_); }
 
 bool Arena::is_huge(std::uint64_t piece) const {
     return huge_[piece].load(std::memory_order_relaxed);
@@ -144,7 +144,7 @@ Arenas::Arenas(OnDrop on_drop, std::uint64_t first_bytes, std::uint64_t most_byt
       leftovers_(bound_ == nullptr ? std::make_shared<Leftovers>() : bound_->leftovers()),
       timer_(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) {
     if (!timer_) {
-        throw_errno("creating a timer", ErrorKind::resource);
+        base::throw_errno("creating a timer", base::ErrorKind::resource);
     }
 }
 
@@ -189,7 +189,7 @@ std::uint64_t Arenas::capacity(std::uint64_t size) {
 
 Block Arenas::take(std::uint64_t size) {
     if (size > SIZE_MAX / 2) {
-        throw Error(ErrorKind::memory, "a value larger than any memory");
+        throw base::Error(base::ErrorKind::memory, "a value larger than any memory");
     }
     const std::uint64_t bytes = capacity(size);
     const Locked lock(*this);
@@ -336,9 +336,9 @@ Block Arenas::take_pages(std::uint64_t bytes, std::uint64_t used) {
         tell_idle();
     }
     const auto refuse = [&]() REQUIRES(mutex_) {
-        throw Error(ErrorKind::memory, "no room for " + std::to_string(bytes) +
-                                           " bytes: arenas take " + std::to_string(touched_) +
-                                           " bytes");
+        throw base::Error(base::ErrorKind::memory, "no room for " + std::to_string(bytes) +
+                                                       " bytes: arenas take " +
+                                                       std::to_string(touched_) + " bytes");
     };
     if (too_many()) {
         refuse();
@@ -423,7 +423,7 @@ void Arenas::give_pages(std::uint32_t arena, std::uint64_t offset, std::uint64_t
     if (room.pages.free() * kPage != room.arena->size()) {
         return;
     }
-    room.empty_since = Clock::now();
+    room.empty_since = base::Clock::now();
     kept_ += room.arena->size();
     tell_idle();
     // Where there is no room for another one beside it, a larger value needs its memory soon.
@@ -451,7 +451,7 @@ bool Arenas::try_drop(Rooms::iterator at) {
     room.tried = round_;
     tell_readers(room);
     if (!room.arena->is_alone()) {
-        room.empty_since = Clock::now() - kKeepFor + kTryEvery;
+        room.empty_since = base::Clock::now() - kKeepFor + kTryEvery;
         return false;
     }
     // Its memory counts on until nobody has it.
@@ -478,7 +478,7 @@ Arenas::Rooms::iterator Arenas::longest_empty(bool untried) {
     return longest;
 }
 
-void Arenas::trim(TimePoint now) {
+void Arenas::trim(base::TimePoint now) {
     std::uint64_t expirations;
     static_cast<void>(!::read(timer_.get(), &expirations, sizeof(expirations)));
     const Locked lock(*this);
@@ -506,7 +506,7 @@ void Arenas::give_back() {
 void Arenas::set_timer() {
     itimerspec when{};
     if (const auto room = longest_empty(); room != rooms_.end()) {
-        const auto left = *room->second.empty_since + kKeepFor - Clock::now();
+        const auto left = *room->second.empty_since + kKeepFor - base::Clock::now();
         const auto ms =
             std::max<std::int64_t>(std::chrono::ceil<std::chrono::milliseconds>(left).count(), 1);
         when.it_value = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1'000'000};
@@ -520,11 +520,11 @@ std::size_t Arenas::most_adopted() {
     return std::min<std::size_t>(kMostAdopted, files.rlim_cur / 8);
 }
 
-std::optional<Block> Arenas::adopt(Fd&& file, std::uint64_t bytes) {
-    if (!shared::is_sealed(file, bytes)) {
+std::optional<Block> Arenas::adopt(base::Fd&& file, std::uint64_t bytes) {
+    if (!is_sealed(file, bytes)) {
         return std::nullopt;
     }
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     if (adopted_.size() >= most_adopted() || last_number_ == UINT32_MAX) {
         return std::nullopt;
     }
@@ -551,9 +551,9 @@ Arenas::Room& Arenas::add_arena(std::uint64_t at_least) {
     // As large as all before it together, so that their number grows with the logarithm.
     const std::uint64_t usual = std::clamp(reserved_, first_bytes_, kMostBytes);
     const std::uint64_t bytes = std::max(usual, round_up(at_least, kHugePage));
-    if (bytes > shared::kMaxArenaBytes || last_number_ == UINT32_MAX) {
-        throw Error(ErrorKind::memory, "no arena can have " + std::to_string(bytes) +
-                                           " bytes, or no more can be made");
+    if (bytes > kMaxArenaBytes || last_number_ == UINT32_MAX) {
+        throw base::Error(base::ErrorKind::memory, "no arena can have " + std::to_string(bytes) +
+                                                       " bytes, or no more can be made");
     }
     auto arena = std::make_shared<const Arena>(last_number_ + 1, bytes);
     ++last_number_;
@@ -566,14 +566,14 @@ Arenas::Room& Arenas::add_arena(std::uint64_t at_least) {
 }
 
 std::uint64_t Arenas::bytes_of(std::uint32_t arena, std::uint64_t offset) const {
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     return bytes_at(arena, offset);
 }
 
 void Arenas::bytes_of(std::span<const std::uint64_t> places, std::span<std::uint64_t> bytes) const {
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     for (std::size_t i = 0; i < places.size(); ++i) {
-        bytes[i] = bytes_at(shared::arena_of(places[i]), shared::offset_of(places[i]));
+        bytes[i] = bytes_at(arena_of(places[i]), offset_of(places[i]));
     }
 }
 
@@ -599,7 +599,7 @@ std::uint64_t Arenas::bytes_at(std::uint32_t arena, std::uint64_t offset) const 
 }
 
 std::shared_ptr<const Arena> Arenas::arena(std::uint32_t number) const {
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     if (const auto found = rooms_.find(number); found != rooms_.end()) {
         return found->second.arena;
     }
@@ -608,7 +608,7 @@ std::shared_ptr<const Arena> Arenas::arena(std::uint32_t number) const {
 }
 
 Arenas::Usage Arenas::usage() const {
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     Usage usage{.arenas = rooms_.size() + adopted_.size(),
                 .reserved = reserved_ + adopted_bytes_,
                 .taken = taken_,
@@ -622,4 +622,4 @@ Arenas::Usage Arenas::usage() const {
     return usage;
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::shared

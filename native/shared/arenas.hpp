@@ -24,7 +24,7 @@
 #include "shared/leftovers.hpp"
 #include "threads/reclaimer.hpp"
 
-namespace ucxstore {
+namespace ucxstore::shared {
 
 // One file, mapped here for as long as this lives. Its size never changes, so that nobody who has
 // it mapped is hit by SIGBUS.
@@ -34,8 +34,8 @@ class Arena {
     Arena(std::uint32_t number, std::uint64_t bytes);
     // Takes a file over that is_sealed() (sealed.hpp), of so many bytes, and leaves it to the
     // reclaimer in the end. Throws Error(memory).
-    Arena(std::uint32_t number, Fd sealed, std::uint64_t bytes,
-          std::shared_ptr<Reclaimer> reclaimer);
+    Arena(std::uint32_t number, base::Fd sealed, std::uint64_t bytes,
+          std::shared_ptr<threads::Reclaimer> reclaimer);
     // Whether all bytes of such a file are there.
     bool is_whole() const;
     Arena(const Arena&) = delete;
@@ -53,7 +53,7 @@ class Arena {
     int descriptor() const { return readable_.get(); }
     // For another process: it cannot be mapped for writing, nor opened anew for that. None where
     // there is no descriptor left.
-    Fd open_for_reader() const;
+    base::Fd open_for_reader() const;
     // Whether no other process has it open or mapped, as far as the kernel tells. Not of one that
     // was taken over.
     bool is_alone() const;
@@ -69,19 +69,19 @@ class Arena {
         // False where the arena is gone.
         template <typename Use>
         bool use(Use&& what) {
-            const Lock lock(mutex_);
+            const base::Lock lock(mutex_);
             if (arena_ != nullptr) {
                 what(*arena_);
             }
             return arena_ != nullptr;
         }
         void clear() {
-            const Lock lock(mutex_);
+            const base::Lock lock(mutex_);
             arena_ = nullptr;
         }
 
       private:
-        Mutex mutex_;
+        base::Mutex mutex_;
         const Arena* arena_ GUARDED_BY(mutex_);
     };
     const std::shared_ptr<Reference>& reference() const { return reference_; }
@@ -89,9 +89,9 @@ class Arena {
   private:
     const std::uint32_t number_;
     const std::uint64_t size_;
-    const std::shared_ptr<Reclaimer> reclaimer_;  // of one that was taken over
+    const std::shared_ptr<threads::Reclaimer> reclaimer_;  // of one that was taken over
     const int pid_;
-    Fd readable_;
+    base::Fd readable_;
     std::byte* data_ = nullptr;
     const std::unique_ptr<std::atomic<bool>[]> huge_;  // for each piece
     const std::shared_ptr<Reference> reference_ = std::make_shared<Reference>(*this);
@@ -177,7 +177,7 @@ class Arenas {
     void bytes_of(std::span<const std::uint64_t> places, std::span<std::uint64_t> bytes) const;
 
     // Gives back what has been empty for too long. To be called when timer() can be read.
-    void trim(TimePoint now);
+    void trim(base::TimePoint now);
     int timer() const { return timer_.get(); }
     // Gives back all that is empty.
     void give_back();
@@ -185,7 +185,7 @@ class Arenas {
     // Takes a sealed file over as an arena with one block, which may only be read, and goes when
     // that is given. nullopt where there are enough of them, and where it is not sealed, of another
     // size, or has holes. Throws Error(memory).
-    std::optional<Block> adopt(Fd&& file, std::uint64_t bytes);
+    std::optional<Block> adopt(base::Fd&& file, std::uint64_t bytes);
     // So many at the most: each takes a descriptor of this process, and a mapping of every reader.
     static std::size_t most_adopted();
 
@@ -219,7 +219,7 @@ class Arenas {
         Extents pages;
         std::map<std::uint64_t, Slab> slabs;                       // by where they begin
         std::unordered_map<std::uint64_t, std::uint64_t> large{};  // bytes of blocks of whole pages
-        std::optional<TimePoint> empty_since{};
+        std::optional<base::TimePoint> empty_since{};
         bool told = false;            // whether readers were told to unmap it since it was empty
         std::uint64_t tried = 0;      // when it was last to go: by `round_`
         std::vector<bool> touched{};  // pages, where there is a limit
@@ -277,9 +277,9 @@ class Arenas {
     const std::uint64_t keep_bytes_;
     const std::shared_ptr<ArenaBound> bound_;
     const std::shared_ptr<Leftovers> leftovers_;
-    const std::shared_ptr<Reclaimer> reclaimer_ = std::make_shared<Reclaimer>();
-    const Fd timer_;
-    mutable Mutex mutex_;
+    const std::shared_ptr<threads::Reclaimer> reclaimer_ = std::make_shared<threads::Reclaimer>();
+    const base::Fd timer_;
+    mutable base::Mutex mutex_;
     Rooms rooms_ GUARDED_BY(mutex_);  // the oldest first
     Rooms gone_ GUARDED_BY(mutex_);   // are to be freed
     std::map<std::uint32_t, std::shared_ptr<const Arena>> adopted_ GUARDED_BY(mutex_);
@@ -297,4 +297,4 @@ class Arenas {
     std::uint64_t reused_ GUARDED_BY(mutex_) = 0;  // by blocks, as `bound_` counts
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::shared

@@ -2,7 +2,7 @@
 
 #include <iterator>
 
-namespace ucxstore {
+namespace ucxstore::shared {
 
 Extents::Extents(std::uint64_t count) {
     provide();
@@ -81,4 +81,4 @@ void Extents::provide() {
     }
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::shared

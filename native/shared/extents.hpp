@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace ucxstore {
+namespace ucxstore::shared {
 
 class Extents {
   public:
@@ -49,4 +49,4 @@ class Extents {
     std::uint64_t free_ = 0;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::shared

@@ -61,15 +61,15 @@ constexpr std::uint64_t table_offset(std::uint64_t number) { return kFamilyStrid
 static_assert(sizeof(FamilyHeader) <= kFamilyStride && sizeof(PinTableMemory) <= kFamilyStride);
 
 // The file opened anew: locks belong to what is opened at once. None where that cannot be.
-Fd open_anew(const Fd& file);
+base::Fd open_anew(const base::Fd& file);
 
 // Locks the first free table whose number is above `above`, for as long as `opened` or a copy of it
 // is open. nullopt where none is free.
 //
 // Above: so the server, which looks at the tables in ascending order, finds what one process passes
 // on to another with the one or the other.
-std::optional<std::uint64_t> lock_table(const Fd& opened, std::uint64_t above);
+std::optional<std::uint64_t> lock_table(const base::Fd& opened, std::uint64_t above);
 // Whether anybody else has this table.
-bool is_locked(const Fd& opened, std::uint64_t number);
+bool is_locked(const base::Fd& opened, std::uint64_t number);
 
 }  // namespace ucxstore::shared

@@ -28,7 +28,7 @@ HugePageMaker::~HugePageMaker() {
         return;
     }
     {
-        const Lock lock(mutex_);
+        const base::Lock lock(mutex_);
         stop_ = true;
     }
     changed_.notify_all();
@@ -38,7 +38,7 @@ HugePageMaker::~HugePageMaker() {
 }
 
 void HugePageMaker::add(const Arena& arena, const Block& block, std::weak_ptr<void> alive) {
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     if (refused_ >= kRefusals || getpid() != pid_) {
         return;
     }
@@ -46,7 +46,8 @@ void HugePageMaker::add(const Arena& arena, const Block& block, std::weak_ptr<vo
     values_.push_back({arena.reference(), block.offset, block.bytes, std::move(alive), due});
     if (!thread_.joinable()) {
         try {
-            thread_ = start_quiet_thread("ucxstore-huge", [this] { run(); }, Priority::low);
+            thread_ = threads::start_quiet_thread(
+                "ucxstore-huge", [this] { run(); }, threads::Priority::low);
         } catch (const std::exception&) {  // no thread is to be had: values keep small pages
             values_.clear();
         }
@@ -56,12 +57,12 @@ void HugePageMaker::add(const Arena& arena, const Block& block, std::weak_ptr<vo
 }
 
 bool HugePageMaker::stopped() {
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     return stop_;
 }
 
 void HugePageMaker::run() {
-    UniqueLock lock(mutex_);
+    base::UniqueLock lock(mutex_);
     while (!stop_) {
         if (values_.empty()) {
             changed_.wait(lock);
@@ -114,7 +115,7 @@ bool HugePageMaker::collapse(const Arena& arena, std::uint64_t at) {
     if (done) {
         arena.set_huge(at / kPiece);
     }
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     refused_ = done ? 0 : refused_ + 1;
     return refused_ < kRefusals;
 }

@@ -44,8 +44,8 @@ class HugePageMaker {
 
     const std::chrono::milliseconds settles_;
     const int pid_;
-    Mutex mutex_;
-    Condition changed_;
+    base::Mutex mutex_;
+    base::Condition changed_;
     std::deque<Value> values_ GUARDED_BY(mutex_);
     bool stop_ GUARDED_BY(mutex_) = false;
     int refused_ GUARDED_BY(mutex_) = 0;  // times in a row: a kernel that cannot

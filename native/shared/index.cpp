@@ -113,9 +113,10 @@ void IndexWriter::unmap() {
 void IndexWriter::make(std::uint64_t cells) {
     const std::uint64_t bytes = sizeof(IndexHeader) + cells * sizeof(Cell);
     const auto fail = [&] {
-        throw_errno("an index of " + std::to_string(bytes) + " bytes", ErrorKind::memory);
+        base::throw_errno("an index of " + std::to_string(bytes) + " bytes",
+                          base::ErrorKind::memory);
     };
-    const Fd file(memfd_create("ucxstore-index", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    const base::Fd file(memfd_create("ucxstore-index", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (!file || ftruncate(file.get(), static_cast<off_t>(bytes)) != 0) {
         fail();
     }
@@ -125,7 +126,7 @@ void IndexWriter::make(std::uint64_t cells) {
     }
     madvise(memory, bytes, MADV_DONTFORK);
     const int seals = F_SEAL_SHRINK | F_SEAL_GROW | 0x10 /* F_SEAL_FUTURE_WRITE */ | F_SEAL_SEAL;
-    Fd readable(
+    base::Fd readable(
         open(("/proc/self/fd/" + std::to_string(file.get())).c_str(), O_RDONLY | O_CLOEXEC));
     auto* const header = new (memory) IndexHeader{};  // the file's zeros are empty cells
     header->magic = kIndexMagic;
@@ -146,15 +147,15 @@ void IndexWriter::make(std::uint64_t cells) {
 void IndexWriter::write(Cell& cell, std::uint64_t hash, const IndexEntry& entry) {
     const std::uint64_t sequence = cell.sequence.load(memory_order_relaxed);
     cell.sequence.store(sequence + 1, memory_order_relaxed);
-    step();
+    base::step();
     cell.hash.store(hash, memory_order_release);
     cell.place.store(entry.place, memory_order_release);
-    step();
+    base::step();
     cell.size.store(entry.size, memory_order_release);
     cell.version.store(entry.version, memory_order_release);
     cell.until.store(entry.until, memory_order_release);
     cell.key_bytes.store(entry.key_bytes, memory_order_release);
-    step();
+    base::step();
     // Before the server looks at pins: a reader has pinned the old block by now, or sees this.
     cell.sequence.store(sequence + 2, memory_order_seq_cst);
 }
@@ -250,17 +251,17 @@ void IndexWriter::grow() {
 
 // ---- a reader's side ----
 
-IndexReader::IndexReader(const Fd& descriptor) {
+IndexReader::IndexReader(const base::Fd& descriptor) {
     struct stat status{};
     if (fstat(descriptor.get(), &status) != 0) {
-        throw_errno("the server's index", ErrorKind::protocol);
+        base::throw_errno("the server's index", base::ErrorKind::protocol);
     }
     bytes_ = static_cast<std::uint64_t>(status.st_size);
-    void* const memory = bytes_ < sizeof(IndexHeader) || !is_steady(descriptor)
+    void* const memory = bytes_ < sizeof(IndexHeader) || !base::is_steady(descriptor)
                              ? MAP_FAILED
                              : mmap(nullptr, bytes_, PROT_READ, MAP_SHARED, descriptor.get(), 0);
     if (memory == MAP_FAILED) {
-        throw Error(ErrorKind::protocol, "the server's index cannot be mapped");
+        throw base::Error(base::ErrorKind::protocol, "the server's index cannot be mapped");
     }
     header_ = static_cast<const IndexHeader*>(memory);
     // Read once, by volatile: whoever writes to the file changes nothing of what was checked.
@@ -268,7 +269,7 @@ IndexReader::IndexReader(const Fd& descriptor) {
     if (header_->magic != kIndexMagic || !std::has_single_bit(cells) ||
         cells > (bytes_ - sizeof(IndexHeader)) / sizeof(Cell)) {
         munmap(memory, bytes_);
-        throw Error(ErrorKind::protocol, "the server's index is of another kind");
+        throw base::Error(base::ErrorKind::protocol, "the server's index is of another kind");
     }
     cells_ = cells;
 }
@@ -300,12 +301,12 @@ std::optional<IndexEntry> IndexReader::find(std::string_view key, std::atomic<Pl
             return std::nullopt;
         }
         if (found == hash && entry.key_bytes == key.size()) {
-            step();
+            base::step();
             pin.store(entry.place, memory_order_seq_cst);
-            step();
+            base::step();
             // Before the second look at the cell: so the entry was there while it was believed.
             const std::uint64_t until = header_->believed_until.load(memory_order_acquire);
-            const bool believed = until == IndexEntry::kForEver || boot_nanoseconds() < until;
+            const bool believed = until == IndexEntry::kForEver || base::boot_nanoseconds() < until;
             if (cell.sequence.load(memory_order_seq_cst) != sequence) {
                 pin.store(0, memory_order_release);
                 ++tries;

@@ -128,7 +128,7 @@ class IndexWriter {
     void unmap();
 
     const BytesAt bytes_at_;
-    Fd readable_;
+    base::Fd readable_;
     IndexHeader* header_ = nullptr;
     std::uint64_t generation_ = 0;
     std::uint64_t used_ = 0;
@@ -140,7 +140,7 @@ class IndexWriter {
 class IndexReader {
   public:
     // Maps what a server's descriptor() is. Throws Error(protocol) where it is no index of ours.
-    explicit IndexReader(const Fd& descriptor);
+    explicit IndexReader(const base::Fd& descriptor);
     IndexReader(const IndexReader&) = delete;
     IndexReader& operator=(const IndexReader&) = delete;
     ~IndexReader();

@@ -8,15 +8,15 @@
 #include <cstring>
 #include <new>
 
-namespace ucxstore {
+namespace ucxstore::shared {
 
 void Leftovers::add(int descriptor, std::uint64_t bytes) noexcept try {
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     if (bytes == 0) {
         return;
     }
     if (!events_) {
-        events_ = Fd(inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
+        events_ = base::Fd(inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
     }
     read_ends();
     std::array<char, 32> path;
@@ -29,7 +29,7 @@ void Leftovers::add(int descriptor, std::uint64_t bytes) noexcept try {
 }
 
 std::uint64_t Leftovers::bytes() {
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     if (!files_.empty()) {
         read_ends();
     }
@@ -52,4 +52,4 @@ void Leftovers::read_ends() {
     }
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::shared

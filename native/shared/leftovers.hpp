@@ -11,7 +11,7 @@
 #include "base/handle.hpp"
 #include "base/mutex.hpp"
 
-namespace ucxstore {
+namespace ucxstore::shared {
 
 // Any thread.
 class Leftovers {
@@ -25,10 +25,10 @@ class Leftovers {
   private:
     void read_ends() REQUIRES(mutex_);
 
-    Mutex mutex_;
-    Fd events_ GUARDED_BY(mutex_);
+    base::Mutex mutex_;
+    base::Fd events_ GUARDED_BY(mutex_);
     std::unordered_map<int, std::uint64_t> files_ GUARDED_BY(mutex_);  // by their watches
     std::uint64_t bytes_ GUARDED_BY(mutex_) = 0;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::shared

@@ -21,22 +21,22 @@ constexpr std::size_t kLifeBytes = 4096;
 }  // namespace
 
 Life::Life() {
-    const Fd file(memfd_create("ucxstore-life", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    const base::Fd file(memfd_create("ucxstore-life", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     void* memory = MAP_FAILED;
     if (file && ftruncate(file.get(), kLifeBytes) == 0) {
         memory = mmap(nullptr, kLifeBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
     }
     if (memory == MAP_FAILED) {
-        throw_errno("a page that tells whether the server lives", ErrorKind::memory);
+        base::throw_errno("a page that tells whether the server lives", base::ErrorKind::memory);
     }
     madvise(memory, kLifeBytes, MADV_DONTFORK);
-    readable_ =
-        Fd(open(("/proc/self/fd/" + std::to_string(file.get())).c_str(), O_RDONLY | O_CLOEXEC));
+    readable_ = base::Fd(
+        open(("/proc/self/fd/" + std::to_string(file.get())).c_str(), O_RDONLY | O_CLOEXEC));
     const int seals = F_SEAL_SHRINK | F_SEAL_GROW | 0x10 /* F_SEAL_FUTURE_WRITE */ | F_SEAL_SEAL;
     if (!readable_ || fcntl(file.get(), F_ADD_SEALS, seals) != 0 ||
         fchmod(file.get(), S_IRUSR) != 0) {
         munmap(memory, kLifeBytes);
-        throw_errno("a page that tells whether the server lives", ErrorKind::memory);
+        base::throw_errno("a page that tells whether the server lives", base::ErrorKind::memory);
     }
     mutex_ = static_cast<pthread_mutex_t*>(memory);
     pthread_mutexattr_t kind;
@@ -51,20 +51,21 @@ Life::Life() {
 Life::~Life() {
     // What ends here has ended for readers, too.
     auto& word = reinterpret_cast<std::atomic<int>&>(mutex_->__data.__lock);
-    ensure(pthread_mutex_unlock(mutex_) == 0, "a life ends on its own thread");
+    base::ensure(pthread_mutex_unlock(mutex_) == 0, "a life ends on its own thread");
     word.store(FUTEX_OWNER_DIED, std::memory_order_seq_cst);
     munmap(mutex_, kLifeBytes);
 }
 
-LifeWatch::LifeWatch(const Fd& descriptor) {
+LifeWatch::LifeWatch(const base::Fd& descriptor) {
     struct stat status{};
     void* memory = MAP_FAILED;
-    if (is_steady(descriptor) && fstat(descriptor.get(), &status) == 0 &&
+    if (base::is_steady(descriptor) && fstat(descriptor.get(), &status) == 0 &&
         status.st_size == kLifeBytes) {
         memory = mmap(nullptr, kLifeBytes, PROT_READ, MAP_SHARED, descriptor.get(), 0);
     }
     if (memory == MAP_FAILED) {
-        throw Error(ErrorKind::protocol, "the page of the server's life cannot be used");
+        throw base::Error(base::ErrorKind::protocol,
+                          "the page of the server's life cannot be used");
     }
     mutex_ = static_cast<const pthread_mutex_t*>(memory);
 }

@@ -23,7 +23,7 @@ class Life {
     int descriptor() const { return readable_.get(); }
 
   private:
-    Fd readable_;
+    base::Fd readable_;
     pthread_mutex_t* mutex_ = nullptr;
 };
 
@@ -31,7 +31,7 @@ class Life {
 class LifeWatch {
   public:
     // Maps what a server's descriptor() is. Throws Error(protocol).
-    explicit LifeWatch(const Fd& descriptor);
+    explicit LifeWatch(const base::Fd& descriptor);
     LifeWatch(const LifeWatch&) = delete;
     LifeWatch& operator=(const LifeWatch&) = delete;
     ~LifeWatch();

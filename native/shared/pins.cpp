@@ -33,25 +33,25 @@ PinTable::PinTable(bool counts_uses, std::shared_ptr<const void> keeps,
     : keeps_(std::move(keeps)), holder_(std::move(holder)) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
-        throw_errno("a pipe to a reader", ErrorKind::resource);
+        base::throw_errno("a pipe to a reader", base::ErrorKind::resource);
     }
-    lifeline_ = Fd(ends[0]);
-    descriptors_.lifeline = Fd(ends[1]);
-    Fd file(memfd_create("ucxstore-pins", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    lifeline_ = base::Fd(ends[0]);
+    descriptors_.lifeline = base::Fd(ends[1]);
+    base::Fd file(memfd_create("ucxstore-pins", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     void* memory = MAP_FAILED;
     if (file && ftruncate(file.get(), kFamilyBytes) == 0 &&
         fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
         memory = mmap(nullptr, kFamilyBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
     }
     if (memory == MAP_FAILED) {
-        throw_errno("a table of pins", ErrorKind::memory);
+        base::throw_errno("a table of pins", base::ErrorKind::memory);
     }
     madvise(memory, kFamilyBytes, MADV_DONTFORK);
     memory_ = static_cast<std::byte*>(memory);
     watch_ = open_anew(file);
     if (!watch_) {
         munmap(memory_, kFamilyBytes);
-        throw_errno("opening a table of pins", ErrorKind::resource);
+        base::throw_errno("opening a table of pins", base::ErrorKind::resource);
     }
     header().counts_uses.store(counts_uses ? 1 : 0, memory_order_relaxed);
     descriptors_.table = std::move(file);
@@ -96,7 +96,7 @@ bool PinTable::reader_gone() const {
     return true;
 }
 
-SeenCounts PinTable::seen() const {
+base::SeenCounts PinTable::seen() const {
     return {header().gets.load(memory_order_relaxed), header().bytes.load(memory_order_relaxed)};
 }
 
@@ -182,9 +182,10 @@ void PinTable::revoke(const std::string& why) {
 Pins::Pins(PinTable::Descriptors descriptors)
     : lifeline_(std::move(descriptors.lifeline)), file_(std::move(descriptors.table)) {
     struct stat status{};
-    if (!is_steady(file_) || fstat(file_.get(), &status) != 0 ||
+    if (!base::is_steady(file_) || fstat(file_.get(), &status) != 0 ||
         static_cast<std::uint64_t>(status.st_size) != kFamilyBytes) {
-        throw Error(ErrorKind::protocol, "the server's table of pins is of another kind");
+        throw base::Error(base::ErrorKind::protocol,
+                          "the server's table of pins is of another kind");
     }
     // Apart, so that a child can have the one of its parent and another one.
     const auto map = [&](std::uint64_t bytes, std::uint64_t offset) {
@@ -203,7 +204,7 @@ Pins::Pins(PinTable::Descriptors descriptors)
         unmap(header, sizeof(FamilyHeader));
         unmap(memory, sizeof(PinTableMemory));
         unmap(uses, sizeof(Uses));
-        throw_errno("the server's table of pins", ErrorKind::protocol);
+        base::throw_errno("the server's table of pins", base::ErrorKind::protocol);
     }
     header_ = static_cast<FamilyHeader*>(header);
     memory_ = static_cast<PinTableMemory*>(memory);
@@ -285,7 +286,7 @@ void Pins::before_fork() noexcept {
 }
 
 bool Pins::take_table() noexcept {
-    Fd opened = open_anew(file_);
+    base::Fd opened = open_anew(file_);
     const auto number = opened ? lock_table(opened, number_) : std::nullopt;
     if (!number) {
         return false;
@@ -300,7 +301,7 @@ bool Pins::take_table() noexcept {
             image[i] = memory_->pins[i].load(memory_order_seq_cst);
         }
     }
-    step();
+    base::step();
     if (pwrite(opened.get(), image.get(), kPins * sizeof(Place),
                static_cast<off_t>(table_offset(*number))) !=
         static_cast<ssize_t>(kPins * sizeof(Place))) {
@@ -311,7 +312,7 @@ bool Pins::take_table() noexcept {
     std::uint64_t last = header_->children.fetch_add(0, memory_order_seq_cst);
     while (last < *number && !header_->children.compare_exchange_weak(last, *number)) {
     }
-    step();
+    base::step();
     childs_file_ = std::move(opened);
     childs_number_ = *number;
     return true;

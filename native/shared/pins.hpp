@@ -32,7 +32,7 @@ class Holder {
 
 // The server's side of a reader's tables. What a reader has pinned stays until it lets go of it, or
 // has gone, whatever becomes of its session: so the tables outlive that.
-class PinTable final : public Seeing {
+class PinTable final : public base::Seeing {
   public:
     // `counts_uses`: the reader counts which blocks it reads. `keeps` lives as long as this. Throws
     // Error(memory), Error(resource).
@@ -43,8 +43,8 @@ class PinTable final : public Seeing {
     // For the process whose tables they are, and not kept here: the file, which it maps for
     // writing, and one end of a pipe, which it keeps open for as long as it pins anything.
     struct Descriptors {
-        Fd table;
-        Fd lifeline;
+        base::Fd table;
+        base::Fd lifeline;
     };
     Descriptors take_descriptors();
 
@@ -69,7 +69,7 @@ class PinTable final : public Seeing {
     using Tell = std::function<void(std::span<const Place>)>;
     bool collect(const Tell& tell) const;
 
-    SeenCounts seen() const override;
+    base::SeenCounts seen() const override;
     // How often it says that it has read the block since the last call; kMostUses at the most.
     unsigned take_uses(Place place) const;
 
@@ -86,13 +86,13 @@ class PinTable final : public Seeing {
     const std::shared_ptr<Holder> holder_;
     std::atomic<bool> revoked_ = false;
     Descriptors descriptors_;
-    Fd lifeline_;
-    Fd watch_;  // opened anew, to look at locks
+    base::Fd lifeline_;
+    base::Fd watch_;  // opened anew, to look at locks
     std::byte* memory_ = nullptr;
 };
 
 // A reader's side: pins that are free to be used. Called from any thread.
-class Pins final : private AroundForks {
+class Pins final : private base::AroundForks {
   public:
     // Maps the table, and keeps the lifeline. Throws Error(protocol) where it is no table of ours.
     explicit Pins(PinTable::Descriptors descriptors);
@@ -133,8 +133,8 @@ class Pins final : private AroundForks {
     // Takes a table for a child; false where there is none.
     bool take_table() noexcept;
 
-    Fd lifeline_;
-    Fd file_;
+    base::Fd lifeline_;
+    base::Fd file_;
     std::uint64_t number_ = 0;  // of this process's table
     FamilyHeader* header_ = nullptr;
     PinTableMemory* memory_ = nullptr;
@@ -149,7 +149,7 @@ class Pins final : private AroundForks {
     bool lives_on_parents_ = false;
 
     // Between before_fork() and its end:
-    Fd childs_file_;
+    base::Fd childs_file_;
     std::uint64_t childs_number_ = 0;
     bool shares_ = false;  // the child will have to live on what is stuck
 };

@@ -36,7 +36,7 @@ class ReaderLimit {
     int descriptor() const { return readable_.get(); }
 
   private:
-    Fd readable_;
+    base::Fd readable_;
     ReaderLimitMemory* memory_ = nullptr;
 };
 
@@ -44,7 +44,7 @@ class ReaderLimit {
 class ReaderLimitView {
   public:
     // Maps what a server's descriptor() is. Throws Error(protocol).
-    explicit ReaderLimitView(const Fd& descriptor);
+    explicit ReaderLimitView(const base::Fd& descriptor);
     ReaderLimitView(const ReaderLimitView&) = delete;
     ReaderLimitView& operator=(const ReaderLimitView&) = delete;
     ~ReaderLimitView();

@@ -131,7 +131,7 @@ RetiredBlocks::RetiredBlocks(Arenas& arenas, ReaderLimit* reader_limit, std::uin
 RetiredBlocks::~RetiredBlocks() {
     if (getpid() == pid_) {  // a forked child has not the thread
         {
-            const Lock lock(mutex_);
+            const base::Lock lock(mutex_);
             ending_ = true;
         }
         changed_.notify_all();
@@ -149,7 +149,7 @@ std::uint64_t RetiredBlocks::allowed() const {
 // Not under `sweeping_`: a newcomer does not wait for the pins of others.
 void RetiredBlocks::add(std::shared_ptr<PinTable> table) {
     const std::uint64_t now = allowed();
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     tables_.push_back(std::move(table));
     told_ = std::max(told_, now);
     if (reader_limit_ != nullptr) {  // it is told what it may hold now
@@ -158,7 +158,7 @@ void RetiredBlocks::add(std::shared_ptr<PinTable> table) {
 }
 
 RetiredBlocks::Tables RetiredBlocks::tables() const {
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     return tables_;
 }
 
@@ -172,7 +172,7 @@ void RetiredBlocks::retire(const Block& block, std::shared_ptr<void> keeps) {
     bool due = false;
     bool alone = false;
     {
-        const Lock lock(mutex_);
+        const base::Lock lock(mutex_);
         retired_.push_back({block, std::move(keeps)});
         bytes_ += block.bytes;
         alone = tables_.empty();
@@ -189,7 +189,7 @@ void RetiredBlocks::retire(const Block& block, std::shared_ptr<void> keeps) {
 }
 
 void RetiredBlocks::sweep(bool needed) {
-    const Lock lock(sweeping_);
+    const base::Lock lock(sweeping_);
     look_and_free(needed);
 }
 
@@ -201,7 +201,7 @@ void RetiredBlocks::sweep_soon() {
         const bool posted = sweeper_.try_post([this] { sweep_when_due(); });
         if (!posted) {  // there is no thread
             wanted_ = false;
-            if (next_look_.load() <= Clock::now()) {
+            if (next_look_.load() <= base::Clock::now()) {
                 sweep();
             }
         }
@@ -213,9 +213,9 @@ void RetiredBlocks::sweep_soon() {
 
 void RetiredBlocks::make_room(std::uint64_t bytes, bool needed) {
     {
-        const Lock lock(mutex_);
+        const base::Lock lock(mutex_);
         const std::uint64_t unseen = bytes_ - std::min(bytes_, seen_bytes_);
-        if (look_took_ >= kShort && unseen < bytes && saved(Clock::now()).count() < 0) {
+        if (look_took_ >= kShort && unseen < bytes && saved(base::Clock::now()).count() < 0) {
             return;
         }
     }
@@ -224,13 +224,13 @@ void RetiredBlocks::make_room(std::uint64_t bytes, bool needed) {
 
 void RetiredBlocks::sweep_when_due() {
     {
-        UniqueLock lock(mutex_);
+        base::UniqueLock lock(mutex_);
         if (changed_.wait_until(lock, next_look_.load(),
                                 [this]() REQUIRES(mutex_) { return ending_; })) {
             return;
         }
     }
-    const Lock lock(sweeping_);
+    const base::Lock lock(sweeping_);
     wanted_ = false;  // what is different from now on is seen by another one
     look_and_free(false);
 }
@@ -242,7 +242,7 @@ void RetiredBlocks::forget_gone() {
             gone.push_back(std::move(table));
         }
     }
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     std::erase_if(tables_, [&](const auto& table) REQUIRES(mutex_) {
         if (std::ranges::find(gone, table) == gone.end()) {
             return false;
@@ -253,12 +253,12 @@ void RetiredBlocks::forget_gone() {
 }
 
 void RetiredBlocks::look_and_free(bool needed) {
-    const TimePoint begun = Clock::now();
+    const base::TimePoint begun = base::Clock::now();
     forget_gone();
     Blocks retired;
     std::uint64_t seen = 0;
     {
-        const Lock lock(mutex_);
+        const base::Lock lock(mutex_);
         retired.swap(retired_);
         seen = bytes_;
     }
@@ -273,20 +273,20 @@ void RetiredBlocks::look_and_free(bool needed) {
     std::uint64_t bytes = 0;
     for (const Retired& one : freed) {
         bytes += one.block.bytes;
-        step();
+        base::step();
         arenas_.give(one.block);
     }
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     bytes_ -= bytes;
     retired_.splice(retired_.begin(), retired);
     next_blocks_ = retired_.size() + kBlocks;
     next_bytes_ = bytes_ + std::min(kBytes, tables_.size() * kBytesPerReader);
     seen_bytes_ = seen - bytes;
-    const TimePoint now = Clock::now();
+    const base::TimePoint now = base::Clock::now();
     look_took_ = now - begun;
     saved_ = saved(begun) - look_took_;
     looked_ = now;
-    next_look_ = now + std::min<Clock::duration>((kPart - 1) * look_took_, kSeldom);
+    next_look_ = now + std::min<base::Clock::duration>((kPart - 1) * look_took_, kSeldom);
     if (failure != nullptr) {
         std::rethrow_exception(failure);
     }
@@ -326,7 +326,7 @@ RetiredBlocks::Look RetiredBlocks::look(const Blocks& retired) {
     const std::uint64_t now = allowed();
     std::uint64_t before = 0;
     {
-        const Lock lock(mutex_);
+        const base::Lock lock(mutex_);
         before = std::exchange(told_, now);
         if (reader_limit_ != nullptr) {
             reader_limit_->set_held(look.pinned_bytes);
@@ -465,9 +465,9 @@ std::unordered_set<Place> RetiredBlocks::pinned() const {
     return found;
 }
 
-SeenCounts RetiredBlocks::seen() const {
-    const Lock lock(mutex_);
-    SeenCounts sum = seen_before_;
+base::SeenCounts RetiredBlocks::seen() const {
+    const base::Lock lock(mutex_);
+    base::SeenCounts sum = seen_before_;
     for (const auto& table : tables_) {
         sum += table->seen();
     }
@@ -476,7 +476,7 @@ SeenCounts RetiredBlocks::seen() const {
 
 unsigned RetiredBlocks::take_uses(Place place) const {
     unsigned sum = 0;
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     for (const auto& table : tables_) {
         sum += table->take_uses(place);
     }
@@ -484,7 +484,7 @@ unsigned RetiredBlocks::take_uses(Place place) const {
 }
 
 std::uint64_t RetiredBlocks::waiting() const {
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     return bytes_;
 }
 

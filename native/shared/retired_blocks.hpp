@@ -82,7 +82,7 @@ class RetiredBlocks {
     // Bytes that wait.
     std::uint64_t waiting() const;
     // What readers have read, also those that have gone.
-    SeenCounts seen() const;
+    base::SeenCounts seen() const;
     // How often readers say that they have read a block since the last call.
     unsigned take_uses(Place place) const;
 
@@ -107,8 +107,8 @@ class RetiredBlocks {
 
     std::uint64_t allowed() const;
     // What there is of the time for looks.
-    Clock::duration saved(TimePoint now) const REQUIRES(mutex_) {
-        return std::min<Clock::duration>(kSaved, saved_ + (now - looked_) / kPart);
+    base::Clock::duration saved(base::TimePoint now) const REQUIRES(mutex_) {
+        return std::min<base::Clock::duration>(kSaved, saved_ + (now - looked_) / kPart);
     }
     Tables tables() const;
     void sweep_when_due();
@@ -123,34 +123,34 @@ class RetiredBlocks {
     const std::uint64_t most_held_;
     const std::shared_ptr<ArenaBound> bound_;
 
-    Mutex sweeping_ ACQUIRED_BEFORE(mutex_);
+    base::Mutex sweeping_ ACQUIRED_BEFORE(mutex_);
     std::map<std::string, std::uint64_t> shares_
         GUARDED_BY(sweeping_);                     // of origins: what each may have
     std::int64_t kept_ GUARDED_BY(sweeping_) = 0;  // as told to bound_
-    std::atomic<TimePoint> next_look_{};
+    std::atomic<base::TimePoint> next_look_{};
     std::atomic<bool> wanted_ = false;  // a sweep that has not begun
 
-    mutable Mutex mutex_;
+    mutable base::Mutex mutex_;
     Tables tables_ GUARDED_BY(mutex_);
-    SeenCounts seen_before_ GUARDED_BY(mutex_);  // by those that have gone
+    base::SeenCounts seen_before_ GUARDED_BY(mutex_);  // by those that have gone
     std::uint64_t told_ GUARDED_BY(mutex_) =
         0;  // the most that readers were told since the last look
     Blocks retired_ GUARDED_BY(mutex_);
     std::uint64_t bytes_ GUARDED_BY(mutex_) = 0;
     std::uint64_t seen_bytes_ GUARDED_BY(mutex_) =
         0;  // of these, that the last look has found pinned
-    Clock::duration look_took_ GUARDED_BY(mutex_){0};  // the last one
-    Clock::duration saved_ GUARDED_BY(mutex_) =
-        kSaved;                              // of the time for looks, at the end of the last one
-    TimePoint looked_ GUARDED_BY(mutex_){};  // when that was
-    Condition changed_;
+    base::Clock::duration look_took_ GUARDED_BY(mutex_){0};  // the last one
+    // Of the time for looks, at the end of the last one.
+    base::Clock::duration saved_ GUARDED_BY(mutex_) = kSaved;
+    base::TimePoint looked_ GUARDED_BY(mutex_){};  // when that was
+    base::Condition changed_;
     bool ending_ GUARDED_BY(mutex_) = false;
     // Where the next sweep is due: what is pinned for long must not have each block ask anew.
     std::size_t next_blocks_ GUARDED_BY(mutex_) = 0;
     std::uint64_t next_bytes_ GUARDED_BY(mutex_) = 0;
 
     const pid_t pid_ = getpid();
-    WorkerPool sweeper_{1, 0, "ucxstore-pins"};
+    threads::WorkerPool sweeper_{1, 0, "ucxstore-pins"};
 };
 
 }  // namespace ucxstore::shared

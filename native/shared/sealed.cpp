@@ -22,9 +22,11 @@ std::uint64_t file_bytes(std::uint64_t size, std::size_t key_bytes) {
     return Arenas::capacity(block_bytes(size, key_bytes));
 }
 
-bool seal(const Fd& file) { return fcntl(file.get(), F_ADD_SEALS, kProof | F_SEAL_SEAL) == 0; }
+bool seal(const base::Fd& file) {
+    return fcntl(file.get(), F_ADD_SEALS, kProof | F_SEAL_SEAL) == 0;
+}
 
-bool is_sealed(const Fd& file, std::uint64_t bytes) {
+bool is_sealed(const base::Fd& file, std::uint64_t bytes) {
     // Nothing here takes the lock of the inode, nor opens it: a client can hold that lock for as
     // long as it likes, in a write whose source does not come, and let open() wait by a lease.
     const int seals = fcntl(file.get(), F_GET_SEALS);
@@ -55,7 +57,7 @@ bool is_sealed(const Fd& file, std::uint64_t bytes) {
     return allocated >= bytes && allocated <= most;
 }
 
-std::uint64_t memory_of(const Fd& file) {
+std::uint64_t memory_of(const base::Fd& file) {
     struct stat status{};
     // First what only files of this kind have: others may have somebody behind them, who waits.
     if (fcntl(file.get(), F_GET_SEALS) < 0 || fstat(file.get(), &status) != 0) {

@@ -22,13 +22,13 @@ std::uint64_t file_bytes(std::uint64_t size, std::size_t key_bytes);
 
 // The writer's side: seals a memfd. False where that is refused. It may take 0.2 s where a device
 // holds pages of it.
-bool seal(const Fd& file);
+bool seal(const base::Fd& file);
 
 // The other side: whether this is a sealed file of just so many bytes. It does not wait for
 // anything that a client could hold up. Whether all of them are there, is_resident() tells: then to
 // read them takes no memory, as nobody can take any out.
-bool is_sealed(const Fd& file, std::uint64_t bytes);
+bool is_sealed(const base::Fd& file, std::uint64_t bytes);
 // The memory that a memfd has; 0 for any other file.
-std::uint64_t memory_of(const Fd& file);
+std::uint64_t memory_of(const base::Fd& file);
 
 }  // namespace ucxstore::shared

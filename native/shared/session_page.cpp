@@ -30,26 +30,26 @@ SessionPage::SessionPage()
         words_ = map(descriptor_.get());
     }
     if (words_ == nullptr) {
-        throw_errno("a page for a session", ErrorKind::memory);
+        base::throw_errno("a page for a session", base::ErrorKind::memory);
     }
     madvise(words_, kPageBytes, MADV_DONTFORK);
 }
 
 SessionPage::~SessionPage() { munmap(words_, kPageBytes); }
 
-SeenCounts SessionPage::seen() const {
+base::SeenCounts SessionPage::seen() const {
     return {words_->gets.load(std::memory_order_relaxed),
             words_->bytes.load(std::memory_order_relaxed)};
 }
 
-SessionWatch::SessionWatch(const Fd& descriptor) {
+SessionWatch::SessionWatch(const base::Fd& descriptor) {
     struct stat status{};
-    if (is_steady(descriptor) && fstat(descriptor.get(), &status) == 0 &&
+    if (base::is_steady(descriptor) && fstat(descriptor.get(), &status) == 0 &&
         status.st_size == kPageBytes) {
         words_ = map(descriptor.get());
     }
     if (words_ == nullptr) {
-        throw Error(ErrorKind::protocol, "a page of the session that cannot be used");
+        throw base::Error(base::ErrorKind::protocol, "a page of the session that cannot be used");
     }
 }
 
@@ -62,15 +62,15 @@ void SessionWatch::count(std::uint64_t bytes) const {
 
 std::shared_ptr<SessionPage> SessionPages::add() {
     auto page = std::make_shared<SessionPage>();
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     drop_gone();
     pages_.push_back(page);
     return page;
 }
 
-SeenCounts SessionPages::counts() const {
-    const Lock lock(mutex_);
-    SeenCounts sum = before_;
+base::SeenCounts SessionPages::counts() const {
+    const base::Lock lock(mutex_);
+    base::SeenCounts sum = before_;
     for (const auto& page : pages_) {
         sum += page->seen();
     }

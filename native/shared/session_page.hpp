@@ -23,20 +23,20 @@ struct SessionWords {
 };
 
 // The server's side. Any thread.
-class SessionPage final : public Seeing {
+class SessionPage final : public base::Seeing {
   public:
     // Throws Error(memory).
     SessionPage();
     ~SessionPage() override;
 
     // For the client. It is not kept here.
-    Fd take_descriptor() { return std::move(descriptor_); }
+    base::Fd take_descriptor() { return std::move(descriptor_); }
     // From now on the client finds nothing.
     void end() { words_->ended.store(1, std::memory_order_seq_cst); }
-    SeenCounts seen() const override;
+    base::SeenCounts seen() const override;
 
   private:
-    Fd descriptor_;
+    base::Fd descriptor_;
     SessionWords* words_ = nullptr;
 };
 
@@ -44,7 +44,7 @@ class SessionPage final : public Seeing {
 class SessionWatch {
   public:
     // Maps what a server's descriptor is. Throws Error(protocol).
-    explicit SessionWatch(const Fd& descriptor);
+    explicit SessionWatch(const base::Fd& descriptor);
     SessionWatch(const SessionWatch&) = delete;
     SessionWatch& operator=(const SessionWatch&) = delete;
     ~SessionWatch();
@@ -62,15 +62,15 @@ class SessionPages {
     // Throws Error(memory).
     std::shared_ptr<SessionPage> add();
     // Of all clients, also those that have gone.
-    SeenCounts counts() const;
+    base::SeenCounts counts() const;
 
   private:
     void drop_gone() REQUIRES(mutex_);
 
-    mutable Mutex mutex_;
-    std::vector<std::shared_ptr<SessionPage>> pages_
-        GUARDED_BY(mutex_);                 // gone: those that nobody else has any more
-    SeenCounts before_ GUARDED_BY(mutex_);  // of pages that were dropped
+    mutable base::Mutex mutex_;
+    // Gone: those that nobody else has any more.
+    std::vector<std::shared_ptr<SessionPage>> pages_ GUARDED_BY(mutex_);
+    base::SeenCounts before_ GUARDED_BY(mutex_);  // of pages that were dropped
 };
 
 }  // namespace ucxstore::shared

@@ -18,10 +18,10 @@ namespace {
 // How many bytes a thread may show before readers' pins are looked at again.
 constexpr std::uint64_t kLookEvery = 4 << 20;
 
-Fd duplicate(int descriptor) {
-    Fd copy(fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+base::Fd duplicate(int descriptor) {
+    base::Fd copy(fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
     if (!copy) {
-        throw_errno("a descriptor for a reader", ErrorKind::resource);
+        base::throw_errno("a descriptor for a reader", base::ErrorKind::resource);
     }
     return copy;
 }
@@ -29,7 +29,7 @@ Fd duplicate(int descriptor) {
 }  // namespace
 
 // A value in a block of an arena, with its key behind it.
-class Shelf::Value : public Region {
+class Shelf::Value : public memory::Region {
   public:
     Value(std::shared_ptr<Shelf> shelf, std::string_view key, std::uint64_t size,
           std::shared_ptr<void> keeps)
@@ -104,44 +104,44 @@ std::shared_ptr<Shelf> Shelf::make(const ShelfOptions& options) {
     return std::shared_ptr<Shelf>(new Shelf(options));
 }
 
-std::shared_ptr<Shelf> Shelf::of(const Region& value) {
+std::shared_ptr<Shelf> Shelf::of(const memory::Region& value) {
     const auto* const one = dynamic_cast<const Value*>(&value);
     return one == nullptr ? nullptr : one->shelf();
 }
 
 // nullptr where it is none of this shelf's.
-const Shelf::Value* Shelf::own(const Sized& value) const {
+const Shelf::Value* Shelf::own(const memory::Sized& value) const {
     const auto* const one = dynamic_cast<const Value*>(&value);
     return one == nullptr || one->shelf().get() != this ? nullptr : one;
 }
 
-bool Shelf::holds(const Sized& value) const { return own(value) != nullptr; }
+bool Shelf::holds(const memory::Sized& value) const { return own(value) != nullptr; }
 
 const std::byte* Shelf::bytes_at(Place place) const {
     const auto arena = arenas_.arena(arena_of(place));
     return arena == nullptr ? nullptr : arena->data() + offset_of(place);
 }
 
-std::shared_ptr<Region> Shelf::allocate(std::string_view key, std::uint64_t size,
-                                        std::shared_ptr<void> keeps) {
+std::shared_ptr<memory::Region> Shelf::allocate(std::string_view key, std::uint64_t size,
+                                                std::shared_ptr<void> keeps) {
     return std::make_shared<Value>(shared_from_this(), key, size, std::move(keeps));
 }
 
-void Shelf::note_incomplete(const Region& value) {
+void Shelf::note_incomplete(const memory::Region& value) {
     if (const Value* const ours = own(value)) {
         ours->incomplete = true;
     }
 }
 
-std::shared_ptr<Region> Shelf::adopt(std::string_view key, std::uint64_t size, Fd&& file,
-                                     std::shared_ptr<void> keeps) {
+std::shared_ptr<memory::Region> Shelf::adopt(std::string_view key, std::uint64_t size,
+                                             base::Fd&& file, std::shared_ptr<void> keeps) {
     const auto block = size < kLeastInFile
                            ? std::nullopt
                            : arenas_.adopt(std::move(file), file_bytes(size, key.size()));
     if (!block) {
         return nullptr;
     }
-    step();
+    base::step();
     std::shared_ptr<Value> value;
     try {
         value = std::make_shared<Value>(shared_from_this(), key.size(), size, *block, true,
@@ -153,9 +153,10 @@ std::shared_ptr<Region> Shelf::adopt(std::string_view key, std::uint64_t size, F
     return value->key() == key ? value : nullptr;
 }
 
-void Shelf::publish(const Region& value, std::uint64_t until) {
+void Shelf::publish(const memory::Region& value, std::uint64_t until) {
     const Value* const ours = own(value);
-    ensure(ours != nullptr && value.version() != 0, "only finished values of a shelf are shown");
+    base::ensure(ours != nullptr && value.version() != 0,
+                 "only finished values of a shelf are shown");
     // What readers may hold becomes less as memory is taken.
     static thread_local std::uint64_t since_look = 0;
     since_look += ours->extent().bytes;
@@ -163,40 +164,40 @@ void Shelf::publish(const Region& value, std::uint64_t until) {
         since_look = 0;
         retired_blocks_.sweep_soon();
     }
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     try {
-        step();
+        base::step();
         index_.put(ours->key(), ours->entry(until));
-        step();
+        base::step();
         if (!std::exchange(ours->was_published, true)) {
             ours->settle();
         }
-    } catch (const Error&) {
+    } catch (const base::Error&) {
         index_.remove(ours->key());
     }
 }
 
 void Shelf::withdraw(std::string_view key) {
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     index_.remove(key);
 }
 
-void Shelf::withdraw(const Sized& value) {
+void Shelf::withdraw(const memory::Sized& value) {
     const Value* const ours = own(value);
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     if (ours != nullptr && ours->was_published) {
         index_.remove(ours->key());
     }
 }
 
 void Shelf::believe_until(std::uint64_t until) {
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     index_.believe_until(until);
 }
 
 void Shelf::end() {
     {
-        const Lock lock(mutex_);
+        const base::Lock lock(mutex_);
         ended_ = true;
         retired_blocks_.end();
     }
@@ -206,21 +207,21 @@ void Shelf::end() {
 std::shared_ptr<PinTable> Shelf::add_reader(std::shared_ptr<const void> keeps,
                                             std::shared_ptr<Holder> holder) {
     auto table = std::make_shared<PinTable>(counts_uses_, std::move(keeps), std::move(holder));
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     if (ended_) {
-        throw Error(ErrorKind::scratch_ended, "its values are no longer shown");
+        throw base::Error(base::ErrorKind::scratch_ended, "its values are no longer shown");
     }
     retired_blocks_.add(table);
     return table;
 }
 
-unsigned Shelf::take_uses(const Sized& value) const {
+unsigned Shelf::take_uses(const memory::Sized& value) const {
     const Value* const ours = own(value);
     return ours == nullptr ? 0 : retired_blocks_.take_uses(ours->place());
 }
 
-std::function<bool(const Sized&)> Shelf::pinned() const {
-    return [this, places = retired_blocks_.pinned()](const Sized& value) {
+std::function<bool(const memory::Sized&)> Shelf::pinned() const {
+    return [this, places = retired_blocks_.pinned()](const memory::Sized& value) {
         const Value* const ours = own(value);
         return ours != nullptr && places.contains(ours->place());
     };
@@ -232,29 +233,29 @@ std::uint64_t Shelf::seen_unasked() const {
 }
 
 Shelf::Index Shelf::index() const {
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     return {duplicate(index_.descriptor()), index_.generation()};
 }
 
 std::uint64_t Shelf::generation() const {
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     return index_.generation();
 }
 
-Fd Shelf::reader_limit() const { return duplicate(reader_limit_.descriptor()); }
+base::Fd Shelf::reader_limit() const { return duplicate(reader_limit_.descriptor()); }
 
-std::optional<std::uint32_t> Shelf::arena_with(const Region& value) const {
+std::optional<std::uint32_t> Shelf::arena_with(const memory::Region& value) const {
     const Value* const ours = own(value);
     if (ours == nullptr) {
         return std::nullopt;
     }
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     return ours->was_published && !ended_ ? std::optional(ours->arena()) : std::nullopt;
 }
 
 std::shared_ptr<void> Shelf::watch_drops(OnDrop on_drop) {
     auto watcher = std::make_shared<OnDrop>(std::move(on_drop));
-    const Lock lock(watchers_mutex_);
+    const base::Lock lock(watchers_mutex_);
     std::erase_if(watchers_, [](const auto& weak) { return weak.expired(); });
     watchers_.push_back(watcher);
     return watcher;
@@ -263,7 +264,7 @@ std::shared_ptr<void> Shelf::watch_drops(OnDrop on_drop) {
 void Shelf::dropped(std::uint32_t number) {
     std::vector<std::shared_ptr<OnDrop>> watchers;
     {
-        const Lock lock(watchers_mutex_);
+        const base::Lock lock(watchers_mutex_);
         for (const auto& weak : watchers_) {
             if (auto watcher = weak.lock()) {
                 watchers.push_back(std::move(watcher));
@@ -280,17 +281,17 @@ Shelf::SharedArena Shelf::arena(std::uint32_t number) const {
     if (arena == nullptr) {
         return {};
     }
-    Fd descriptor = arena->open_for_reader();
+    base::Fd descriptor = arena->open_for_reader();
     if (!descriptor) {
-        throw_errno("a descriptor for a reader", ErrorKind::resource);
+        base::throw_errno("a descriptor for a reader", base::ErrorKind::resource);
     }
     return {std::move(descriptor), arena->size()};
 }
 
-ShelfCounts Shelf::counts() {
+base::ShelfCounts Shelf::counts() {
     retired_blocks_.sweep_soon();
     const Arenas::Usage usage = arenas_.usage();
-    const SeenCounts seen = retired_blocks_.seen();
+    const base::SeenCounts seen = retired_blocks_.seen();
     return {.gets_seen = seen.gets,
             .bytes_seen = seen.bytes,
             .arenas = usage.arenas,

@@ -13,7 +13,7 @@
 #include "storage/durable_directories.hpp"
 #include "threads/worker_pool.hpp"
 
-namespace ucxstore {
+namespace ucxstore::storage {
 namespace {
 
 // What is flushed together, at the most, and so acknowledged together: small enough that a client
@@ -59,18 +59,18 @@ void attempt(Job& job, Step step) noexcept {
 }  // namespace
 
 struct Committer::State {
-    State(const DirectoryRoot& root, Durability how, bool elsewhere)
+    State(const files::DirectoryRoot& root, Durability how, bool elsewhere)
         : durability(how), never_here(elsewhere), directories(root) {}
 
     const Durability durability;
     const bool never_here;
     DurableDirectories directories;
-    WorkerPool pool;
-    Mutex mutex;
-    FairQueue<Job> waiting GUARDED_BY(mutex);
+    threads::WorkerPool pool;
+    base::Mutex mutex;
+    base::FairQueue<Job> waiting GUARDED_BY(mutex);
 
     std::optional<Job> next() noexcept {
-        const Lock lock(mutex);
+        const base::Lock lock(mutex);
         return next_under_lock();
     }
 
@@ -89,7 +89,7 @@ struct Committer::State {
         std::vector<Job> taken;
         taken.reserve(1);
         std::uint64_t bytes = 0;
-        const Lock lock(mutex);
+        const base::Lock lock(mutex);
         while (taken.empty() || (bytes < kMostBytes && has_room(taken))) {
             std::optional<Job> job = next_under_lock();
             if (!job) {
@@ -145,7 +145,7 @@ struct Committer::State {
         }
         for (Job& job : jobs) {
             attempt(job, [&] { job.change->flush(); });
-            step();
+            base::step();
         }
         std::set<std::string> changed;
         for (Job& job : jobs) {
@@ -155,7 +155,7 @@ struct Committer::State {
                 }
                 job.change->name();
             });
-            step();
+            base::step();
             if (durability != Durability::fsync) {
                 finish(job);
             }
@@ -169,7 +169,7 @@ struct Committer::State {
         } catch (const std::exception& error) {
             note(failure, error.what());
         }
-        step();
+        base::step();
         for (Job& job : jobs) {
             if (job.failure.empty()) {
                 note(job.failure, failure.c_str());
@@ -187,17 +187,17 @@ struct Committer::State {
     }
 };
 
-Committer::Committer(const DirectoryRoot& root, Durability durability, bool never_here)
+Committer::Committer(const files::DirectoryRoot& root, Durability durability, bool never_here)
     : state_(std::make_shared<State>(root, durability, never_here)) {}
 
 Committer::~Committer() = default;
 
 Durability Committer::durability() const { return state_->durability; }
 
-void Committer::add(Change& change, Done done, const Whose& whose) {
+void Committer::add(Change& change, Done done, const base::Whose& whose) {
     bool many = false;
     {
-        const Lock lock(state_->mutex);
+        const base::Lock lock(state_->mutex);
         state_->waiting.push(whose, {&change, std::move(done)});
         many = state_->waiting.size() > kMostWaiting;
     }
@@ -227,7 +227,7 @@ void Committer::make(Change& change) {
     jobs.push_back({&change, [&](std::string why) { failure = std::move(why); }});
     state_->run(jobs);
     if (!failure.empty()) {
-        throw Error(ErrorKind::storage, failure);
+        throw base::Error(base::ErrorKind::storage, failure);
     }
 }
 
@@ -237,4 +237,4 @@ void Committer::removed_from(std::set<std::string> directories) {
     }
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::storage

@@ -12,7 +12,7 @@
 #include "files/directory_root.hpp"
 #include "storage/durability.hpp"
 
-namespace ucxstore {
+namespace ucxstore::storage {
 
 // Called from any thread. Values that come while others are flushed are flushed together. Origins
 // and sessions take turns (fair_queue.hpp).
@@ -36,7 +36,7 @@ class Committer {
     using Done = std::function<void(std::string failure)>;
 
     // `root` must outlive it.
-    Committer(const DirectoryRoot& root, Durability durability, bool never_here = false);
+    Committer(const files::DirectoryRoot& root, Durability durability, bool never_here = false);
     Committer(const Committer&) = delete;
     Committer& operator=(const Committer&) = delete;
     ~Committer();
@@ -44,7 +44,7 @@ class Committer {
     Durability durability() const;
     // Makes the change on another thread, and calls `done` there; or here, where very many wait,
     // unless it is `never_here`.
-    void add(Change& change, Done done, const Whose& whose = {});
+    void add(Change& change, Done done, const base::Whose& whose = {});
     // Makes the change here.
     void make(Change& change);
     // The entries of these directories were removed: returns once that is on the medium, where that
@@ -56,4 +56,4 @@ class Committer {
     const std::shared_ptr<State> state_;  // threads hold it, too
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::storage

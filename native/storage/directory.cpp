@@ -20,7 +20,7 @@
 #include "storage/file.hpp"
 #include "storage/file_region.hpp"
 
-namespace ucxstore {
+namespace ucxstore::storage {
 namespace {
 
 struct DirectoryEntry {
@@ -41,16 +41,16 @@ constexpr std::size_t kLeastBytes = 16 << 10;
 constexpr std::size_t kStepNames = 512;
 
 // The file of a key; an empty Fd where it has none.
-Fd open_value(const DirectoryRoot& root, const std::string& key) {
-    return is_our_own(key) ? Fd() : root.file(key);
+base::Fd open_value(const files::DirectoryRoot& root, const std::string& key) {
+    return files::is_our_own(key) ? base::Fd() : root.file(key);
 }
 
 // The entry, if it is a key or the beginning of keys. nullopt for a name that no key has, and for a
 // file that a get would refuse.
-std::optional<DirectoryEntry> classify(const DirectoryRoot& root, int directory,
+std::optional<DirectoryEntry> classify(const files::DirectoryRoot& root, int directory,
                                        const std::string& base, const dirent& found) {
     std::string name = found.d_name;
-    if (name == "." || name == ".." || is_our_own(name) || wire::key_fault(name)) {
+    if (name == "." || name == ".." || files::is_our_own(name) || protocol::key_fault(name)) {
         return std::nullopt;
     }
     if (found.d_type == DT_REG || found.d_type == DT_DIR) {
@@ -68,7 +68,7 @@ std::optional<DirectoryEntry> classify(const DirectoryRoot& root, int directory,
         try {
             return root.file(base + name) ? std::optional(DirectoryEntry{std::move(name)})
                                           : std::nullopt;
-        } catch (const Error&) {
+        } catch (const base::Error&) {
             return std::nullopt;  // it leads out of the root
         }
     }
@@ -90,7 +90,7 @@ bool concerns(const std::string& path, const std::string& prefix, const std::str
 
 // What a walk looks for.
 struct Scope {
-    const DirectoryRoot& root;
+    const files::DirectoryRoot& root;
     const std::string& prefix;
     const std::string& cursor;
     const Pace& pace;
@@ -143,10 +143,10 @@ void Entries::read() {
     if (scope_.pace) {
         scope_.pace();
     }
-    Fd fd;
+    base::Fd fd;
     try {
         fd = scope_.root.directory(path_);
-    } catch (const Forbidden&) {
+    } catch (const files::Forbidden&) {
         if (path_.empty()) {
             throw;  // nothing at all can be listed
         }
@@ -156,10 +156,10 @@ void Entries::read() {
     if (!fd) {
         return;
     }
-    Fd copy(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
-    const DirHandle directory(copy ? fdopendir(copy.get()) : nullptr);
+    base::Fd copy(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
+    const files::DirHandle directory(copy ? fdopendir(copy.get()) : nullptr);
     if (directory == nullptr) {
-        throw_errno("listing '" + path_ + "'");
+        base::throw_errno("listing '" + path_ + "'");
     }
     copy.release();  // the DIR closes it
     for (std::size_t names = 1;; ++names) {
@@ -176,7 +176,7 @@ void Entries::read() {
         }
     }
     if (errno != 0) {
-        throw_errno("listing '" + path_ + "'");
+        base::throw_errno("listing '" + path_ + "'");
     }
     std::ranges::sort_heap(kept_, {}, &DirectoryEntry::order);
 }
@@ -249,7 +249,7 @@ std::string directory_of(const std::string& prefix) {
 }  // namespace
 
 DirectoryStorage::DirectoryStorage(const std::string& root, Durability durability,
-                                   Writers::Mode writers, std::size_t listing_bytes)
+                                   files::Writers::Mode writers, std::size_t listing_bytes)
     : root_(root),
       writers_(root, writers),
       listing_bytes_(listing_bytes),
@@ -258,31 +258,32 @@ DirectoryStorage::DirectoryStorage(const std::string& root, Durability durabilit
     if (durability == Durability::fsync) {
         sync_root(root);
     }
-    if (writers != Writers::Mode::none) {
+    if (writers != files::Writers::Mode::none) {
         sweep_.start();
     }
 }
 
-std::shared_ptr<const Region> DirectoryStorage::find(const std::string& key) {
-    Fd file = open_value(root_, key);
+std::shared_ptr<const memory::Region> DirectoryStorage::find(const std::string& key) {
+    base::Fd file = open_value(root_, key);
     return file ? read_file(std::move(file), key) : nullptr;
 }
 
 std::optional<std::uint64_t> DirectoryStorage::size(const std::string& key) {
-    const Fd file = open_value(root_, key);
+    const base::Fd file = open_value(root_, key);
     if (!file) {
         return std::nullopt;
     }
     struct stat about{};
     if (fstat(file.get(), &about) != 0) {
-        throw_errno("looking at '" + key + "'");
+        base::throw_errno("looking at '" + key + "'");
     }
     return static_cast<std::uint64_t>(about.st_size);
 }
 
 std::unique_ptr<Incoming> DirectoryStorage::receive(const std::string& key, std::uint64_t size) {
-    if (is_our_own(key)) {
-        throw Error(ErrorKind::storage, "'" + key + "' is the name of a file of the server's own");
+    if (files::is_our_own(key)) {
+        throw base::Error(base::ErrorKind::storage,
+                          "'" + key + "' is the name of a file of the server's own");
     }
     return receive_file({root_, writers_, reclaimer_, committer_}, key, size);
 }
@@ -290,7 +291,7 @@ std::unique_ptr<Incoming> DirectoryStorage::receive(const std::string& key, std:
 void DirectoryStorage::removed(const std::vector<std::string>& keys) {
     std::set<std::string> changed;
     for (const std::string& key : keys) {
-        changed.insert(split(key).parent);
+        changed.insert(files::split(key).parent);
     }
     committer_.removed_from(std::move(changed));
 }
@@ -300,24 +301,24 @@ bool DirectoryStorage::removing_waits() const {
 }
 
 void DirectoryStorage::remove(const std::string& key, const Consent& consent) {
-    if (is_our_own(key)) {
+    if (files::is_our_own(key)) {
         return;  // no key
     }
-    const auto [folder, leaf] = split(key);
-    const Fd parent = root_.directory(folder);
+    const auto [folder, leaf] = files::split(key);
+    const base::Fd parent = root_.directory(folder);
     struct stat about{};
     if (!parent || (fstatat(parent.get(), leaf.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0 &&
                     !S_ISREG(about.st_mode) && !S_ISLNK(about.st_mode))) {
         return;  // a directory, a socket or the like is no key
     }
-    const auto lock = writers_.lock(key, parent, Clock::now() + Writers::kPatience);
-    const auto held = consent ? consent(writers_.several()) : std::unique_lock<Mutex>();
-    Fd removed = open_to_reclaim(parent, leaf);
+    const auto lock = writers_.lock(key, parent, base::Clock::now() + files::Writers::kPatience);
+    const auto held = consent ? consent(writers_.several()) : std::unique_lock<base::Mutex>();
+    base::Fd removed = threads::open_to_reclaim(parent, leaf);
     if (unlinkat(parent.get(), leaf.c_str(), 0) != 0) {
         if (errno == ENOENT || errno == ENAMETOOLONG) {
             return;
         }
-        throw_errno("deleting '" + key + "'");
+        base::throw_errno("deleting '" + key + "'");
     }
     reclaimer_.reclaim(std::move(removed));
     root_.prune_parents(key);
@@ -346,4 +347,4 @@ Page DirectoryStorage::list(const std::string& prefix, bool delimited, const std
     return page;
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::storage

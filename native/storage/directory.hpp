@@ -9,7 +9,7 @@
 #include "storage/sweep.hpp"
 #include "threads/reclaimer.hpp"
 
-namespace ucxstore {
+namespace ucxstore::storage {
 
 class DirectoryStorage : public Storage {
   public:
@@ -18,10 +18,10 @@ class DirectoryStorage : public Storage {
 
     // `writers`: how the directory is claimed. Throws Error(storage) where another server has it.
     explicit DirectoryStorage(const std::string& root, Durability durability = Durability::none,
-                              Writers::Mode writers = Writers::Mode::none,
+                              files::Writers::Mode writers = files::Writers::Mode::none,
                               std::size_t listing_bytes = kListingBytes);
 
-    std::shared_ptr<const Region> find(const std::string& key) override;
+    std::shared_ptr<const memory::Region> find(const std::string& key) override;
     std::optional<std::uint64_t> size(const std::string& key) override;
     std::unique_ptr<Incoming> receive(const std::string& key, std::uint64_t size) override;
     void remove(const std::string& key, const Consent& consent = {}) override;
@@ -35,12 +35,12 @@ class DirectoryStorage : public Storage {
     int descriptor() const { return root_.descriptor(); }
 
   private:
-    DirectoryRoot root_;
-    Writers writers_;
+    files::DirectoryRoot root_;
+    files::Writers writers_;
     const std::size_t listing_bytes_;
-    Reclaimer reclaimer_;
+    threads::Reclaimer reclaimer_;
     Committer committer_;
     Sweep sweep_;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::storage

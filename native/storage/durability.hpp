@@ -6,7 +6,7 @@
 
 #include "base/status.hpp"
 
-namespace ucxstore {
+namespace ucxstore::storage {
 
 enum class Durability {
     none,    // the kernel writes when it likes: after a crash of the host, any bytes may be missing
@@ -25,7 +25,7 @@ inline Durability parse_durability(std::string_view text) {
     if (text == "fsync") {
         return Durability::fsync;
     }
-    throw Error(ErrorKind::argument, "no durability: '" + std::string(text) + "'");
+    throw base::Error(base::ErrorKind::argument, "no durability: '" + std::string(text) + "'");
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::storage

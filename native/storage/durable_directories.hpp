@@ -10,13 +10,13 @@
 #include "base/mutex.hpp"
 #include "files/directory_root.hpp"
 
-namespace ucxstore {
+namespace ucxstore::storage {
 
 // Called from any thread.
 class DurableDirectories {
   public:
     // `root` must outlive it.
-    explicit DurableDirectories(const DirectoryRoot& root) : root_(root) {}
+    explicit DurableDirectories(const files::DirectoryRoot& root) : root_(root) {}
     DurableDirectories(const DurableDirectories&) = delete;
     DurableDirectories& operator=(const DurableDirectories&) = delete;
 
@@ -36,12 +36,12 @@ class DurableDirectories {
     };
     using Known = std::map<std::string, Identity>;
 
-    static Identity identity_of(const Fd& directory, const std::string& path);
+    static Identity identity_of(const base::Fd& directory, const std::string& path);
     bool knows(const std::string& path, const Identity& identity);
     void check();
 
-    const DirectoryRoot& root_;
-    Mutex mutex_;
+    const files::DirectoryRoot& root_;
+    base::Mutex mutex_;
     Known known_ GUARDED_BY(mutex_);  // whose entry in the directory above is on the medium
     std::string failure_ GUARDED_BY(mutex_);
 };
@@ -50,4 +50,4 @@ class DurableDirectories {
 // process may open. Throws Error(storage) where its file system cannot do that for directories.
 void sync_root(const std::string& path);
 
-}  // namespace ucxstore
+}  // namespace ucxstore::storage

@@ -7,7 +7,7 @@
 
 #include "storage/memory.hpp"
 
-namespace ucxstore {
+namespace ucxstore::storage {
 namespace {
 
 // Of the limit of memory, for the keys of evicted values.
@@ -25,9 +25,10 @@ bool is_metadata(std::string_view key) {
 }  // namespace
 
 // In the place of a value that was evicted. It has no bytes.
-class Evicting::LostValue : public Region {
+class Evicting::LostValue : public memory::Region {
   public:
-    LostValue(std::shared_ptr<Remembered> remembered, const Region& value, std::uint64_t bytes)
+    LostValue(std::shared_ptr<Remembered> remembered, const memory::Region& value,
+              std::uint64_t bytes)
         : remembered_(std::move(remembered)), size_(value.size()), bytes_(bytes) {
         set_version(value.version());
         ++remembered_->keys;
@@ -56,7 +57,8 @@ bool Evicting::takes(const std::string& key, std::uint64_t) const {
     return std::ranges::any_of(below_, begins) && !is_metadata(key);
 }
 
-std::shared_ptr<Region> Evicting::stand_in(const std::string& key, const Region& value) {
+std::shared_ptr<memory::Region> Evicting::stand_in(const std::string& key,
+                                                   const memory::Region& value) {
     const std::uint64_t bytes = MemoryStorage::bytes_of_entry(key);
     if (remembered_->bytes + bytes > most_bytes_) {
         return nullptr;
@@ -67,14 +69,14 @@ std::shared_ptr<Region> Evicting::stand_in(const std::string& key, const Region&
 void Evicting::note_gone(std::uint64_t bytes) {
     ++evicted_;
     evicted_bytes_ += bytes;
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     log_.add(bytes);
 }
 
-void Evicting::count(MemoryCounts& counts) const {
+void Evicting::count(base::MemoryCounts& counts) const {
     counts.evicted = evicted_;
     counts.evicted_bytes = evicted_bytes_;
     counts.evicted_keys = remembered_->keys;
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::storage

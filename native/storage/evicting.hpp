@@ -13,7 +13,7 @@
 #include "base/mutex.hpp"
 #include "storage/shedding.hpp"
 
-namespace ucxstore {
+namespace ucxstore::storage {
 
 class Evicting : public Shedding {
   public:
@@ -22,10 +22,11 @@ class Evicting : public Shedding {
     Evicting(std::vector<std::string> below, std::uint64_t limit);
 
     bool takes(const std::string& key, std::uint64_t size) const override;
-    std::shared_ptr<Region> stand_in(const std::string& key, const Region& value) override;
+    std::shared_ptr<memory::Region> stand_in(const std::string& key,
+                                             const memory::Region& value) override;
     bool loses() const override { return true; }
     void note_gone(std::uint64_t bytes) override;
-    void count(MemoryCounts& counts) const override;
+    void count(base::MemoryCounts& counts) const override;
 
   private:
     // What is remembered now. Those that are remembered may outlive the storage.
@@ -40,8 +41,8 @@ class Evicting : public Shedding {
     const std::shared_ptr<Remembered> remembered_ = std::make_shared<Remembered>();
     std::atomic<std::uint64_t> evicted_ = 0;
     std::atomic<std::uint64_t> evicted_bytes_ = 0;
-    Mutex mutex_;
-    log::Evictions log_ GUARDED_BY(mutex_){"memory"};
+    base::Mutex mutex_;
+    base::log::Evictions log_ GUARDED_BY(mutex_){"memory"};
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::storage

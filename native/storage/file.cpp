@@ -13,7 +13,7 @@
 #include "files/value_file.hpp"
 #include "storage/file_writer.hpp"
 
-namespace ucxstore {
+namespace ucxstore::storage {
 namespace {
 
 // Values from this size on are refused before they are sent if they have no room.
@@ -51,7 +51,7 @@ class FileIncoming : public Incoming, private Committer::Change {
 
     bool commit(bool if_absent) override {
         if_absent_ = if_absent;
-        until_ = Clock::now() + Writers::kPatience;
+        until_ = base::Clock::now() + files::Writers::kPatience;
         failure_ = writer_.finish();
         committer_.make(*this);
         return written_;
@@ -59,24 +59,24 @@ class FileIncoming : public Incoming, private Committer::Change {
 
     bool waits() const override { return waits_for_disk() || writers_.several(); }
 
-    void commit_later(bool if_absent, Wanted wanted, Done done, MandateRef mandate) override {
+    void commit_later(bool if_absent, Wanted wanted, Done done, base::MandateRef mandate) override {
         if_absent_ = if_absent;
         wanted_ = std::move(wanted);
         mandate_ = std::move(mandate);
-        until_ = Clock::now() + Writers::kPatience;
+        until_ = base::Clock::now() + files::Writers::kPatience;
         failure_ = writer_.finish();  // here, where its buffer is in the caches
         committer_.add(
             *this,
             [this, done = std::move(done)](std::string failure) {
                 done(written_, std::move(failure));
             },
-            whose_of(mandate_));
+            base::whose_of(mandate_));
     }
 
   private:
     bool waits_for_disk() const { return committer_.durability() != Durability::none; }
     std::uint64_t bytes() const override { return size_; }
-    std::string directory() const override { return split(key_).parent; }
+    std::string directory() const override { return files::split(key_).parent; }
 
     void start() noexcept override {
         if (failure_ == 0 && waits_for_disk() && size_ > 0 &&
@@ -94,7 +94,7 @@ class FileIncoming : public Incoming, private Committer::Change {
             errno = fdatasync(file_.get()) == 0 ? 0 : errno;
         }
         if (errno != 0) {
-            throw_errno("writing '" + key_ + "' (" + std::to_string(size_) + " bytes)");
+            base::throw_errno("writing '" + key_ + "' (" + std::to_string(size_) + " bytes)");
         }
     }
 
@@ -105,16 +105,17 @@ class FileIncoming : public Incoming, private Committer::Change {
             try {
                 // Nobody else changes the key from here on. If its client has given this up, a
                 // later change may have been made before; else this one comes after it.
-                const auto lock =
-                    writers_.lock(key_, directory_, std::max(until_, Clock::now() + kLeastWait));
+                const auto lock = writers_.lock(key_, directory_,
+                                                std::max(until_, base::Clock::now() + kLeastWait));
                 if (wanted_ && !wanted_(writers_.several())) {
-                    throw Error(ErrorKind::storage, "'" + key_ + "' was given up by its client");
+                    throw base::Error(base::ErrorKind::storage,
+                                      "'" + key_ + "' was given up by its client");
                 }
-                check(mandate_);
+                base::check(mandate_);
                 committed_ = true;
                 written_ = link(if_absent_);
                 return;
-            } catch (const Error&) {
+            } catch (const base::Error&) {
                 committed_ = false;
                 struct stat about{};
                 if (attempt == kAttempts || fstat(directory_.get(), &about) != 0 ||
@@ -141,7 +142,7 @@ class FileIncoming : public Incoming, private Committer::Change {
             directory_ = root_.make_parents(key_);
             open_in_directory();
             if (!file_ && (errno != ENOENT || attempt == kAttempts)) {
-                throw_errno("making a file for '" + key_ + "'");
+                base::throw_errno("making a file for '" + key_ + "'");
             }
         }
     }
@@ -149,17 +150,17 @@ class FileIncoming : public Incoming, private Committer::Change {
     // Leaves `file_` empty, and errno set, where it fails.
     void open_in_directory() {
         // Without a name nothing stays behind, even where this process is killed.
-        file_ = Fd(openat(directory_.get(), ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0666));
+        file_ = base::Fd(openat(directory_.get(), ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0666));
         if (file_) {
             return;
         }
-        name_ = unfinished_name();  // a file system that has no O_TMPFILE
-        file_ = Fd(
+        name_ = files::unfinished_name();  // a file system that has no O_TMPFILE
+        file_ = base::Fd(
             openat(directory_.get(), name_.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0666));
         if (!file_) {
             name_.clear();
         } else if (!is_ours()) {
-            file_ = Fd();
+            file_ = base::Fd();
             name_.clear();
             errno = ENOENT;
         }
@@ -169,7 +170,7 @@ class FileIncoming : public Incoming, private Committer::Change {
     // never swept away.
     bool is_ours() const {
         struct stat about{};
-        return (lock_unfinished(file_.get()) || errno != EWOULDBLOCK) &&
+        return (files::lock_unfinished(file_.get()) || errno != EWOULDBLOCK) &&
                fstat(file_.get(), &about) == 0 && about.st_nlink > 0;
     }
 
@@ -182,7 +183,7 @@ class FileIncoming : public Incoming, private Committer::Change {
         reclaimer_.wait();
         if (!has_room()) {
             errno = ENOSPC;
-            throw_errno("room for '" + key_ + "' (" + std::to_string(size_) + " bytes)");
+            base::throw_errno("room for '" + key_ + "' (" + std::to_string(size_) + " bytes)");
         }
     }
 
@@ -213,17 +214,17 @@ class FileIncoming : public Incoming, private Committer::Change {
 
     void name_file() {
         const std::string self = "/proc/self/fd/" + std::to_string(file_.get());
-        const std::string name = unfinished_name();
-        lock_unfinished(file_.get());
+        const std::string name = files::unfinished_name();
+        files::lock_unfinished(file_.get());
         if (linkat(AT_FDCWD, self.c_str(), directory_.get(), name.c_str(), AT_SYMLINK_FOLLOW) !=
             0) {
-            throw_errno("naming the file for '" + key_ + "'");
+            base::throw_errno("naming the file for '" + key_ + "'");
         }
         name_ = name;
     }
 
     bool link(bool if_absent) {
-        const std::string leaf = split(key_).leaf;
+        const std::string leaf = files::split(key_).leaf;
         if (name_.empty()) {
             const std::string self = "/proc/self/fd/" + std::to_string(file_.get());
             if (linkat(AT_FDCWD, self.c_str(), directory_.get(), leaf.c_str(), AT_SYMLINK_FOLLOW) ==
@@ -231,7 +232,7 @@ class FileIncoming : public Incoming, private Committer::Change {
                 return true;
             }
             if (errno != EEXIST) {
-                throw_errno("writing '" + key_ + "'");
+                base::throw_errno("writing '" + key_ + "'");
             }
             if (if_absent) {
                 return false;
@@ -244,31 +245,31 @@ class FileIncoming : public Incoming, private Committer::Change {
             if (errno == EEXIST) {
                 return false;
             }
-            throw_errno("writing '" + key_ + "'");
+            base::throw_errno("writing '" + key_ + "'");
         }
-        Fd replaced = open_to_reclaim(directory_, leaf);
+        base::Fd replaced = threads::open_to_reclaim(directory_, leaf);
         if (renameat(directory_.get(), name_.c_str(), directory_.get(), leaf.c_str()) != 0) {
-            throw_errno("writing '" + key_ + "'");
+            base::throw_errno("writing '" + key_ + "'");
         }
         name_.clear();
         reclaimer_.reclaim(std::move(replaced));
         return true;
     }
 
-    const DirectoryRoot& root_;
-    const Writers& writers_;
-    Reclaimer& reclaimer_;
+    const files::DirectoryRoot& root_;
+    const files::Writers& writers_;
+    threads::Reclaimer& reclaimer_;
     Committer& committer_;
     const std::string key_;
     const std::uint64_t size_;
-    Fd directory_;
-    Fd file_;
+    base::Fd directory_;
+    base::Fd file_;
     FileWriter writer_;
     std::string name_;  // the unfinished file's, while it has one
     int failure_ = 0;   // an errno
     Wanted wanted_;
-    MandateRef mandate_;
-    TimePoint until_{};  // it waits for changes by others
+    base::MandateRef mandate_;
+    base::TimePoint until_{};  // it waits for changes by others
     bool if_absent_ = false;
     bool committed_ = false;
     bool written_ = false;
@@ -281,4 +282,4 @@ std::unique_ptr<Incoming> receive_file(const Files& files, const std::string& ke
     return std::make_unique<FileIncoming>(files, key, size);
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::storage

@@ -8,13 +8,13 @@
 #include "storage/storage.hpp"
 #include "threads/reclaimer.hpp"
 
-namespace ucxstore {
+namespace ucxstore::storage {
 
 // What a directory storage has for its files.
 struct Files {
-    const DirectoryRoot& root;
-    const Writers& writers;
-    Reclaimer& reclaimer;  // frees the files that are replaced
+    const files::DirectoryRoot& root;
+    const files::Writers& writers;
+    threads::Reclaimer& reclaimer;  // frees the files that are replaced
     Committer& committer;
 };
 
@@ -22,4 +22,4 @@ struct Files {
 std::unique_ptr<Incoming> receive_file(const Files& files, const std::string& key,
                                        std::uint64_t size);
 
-}  // namespace ucxstore
+}  // namespace ucxstore::storage

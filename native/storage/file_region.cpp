@@ -14,7 +14,7 @@
 #include "base/status.hpp"
 #include "files/value_file.hpp"
 
-namespace ucxstore {
+namespace ucxstore::storage {
 namespace {
 
 // Up to this size a value is read when it is found: it is sent in one message, mostly, and its
@@ -31,16 +31,17 @@ std::uint64_t offset_of(const ucp_dt_iov_t& run) {
     return static_cast<std::uint64_t>(static_cast<std::byte*>(run.buffer) - file_origin());
 }
 
-void read_all(const Fd& file, std::uint64_t offset, std::span<std::byte> out,
+void read_all(const base::Fd& file, std::uint64_t offset, std::span<std::byte> out,
               const std::string& key) {
     while (!out.empty()) {
         const ssize_t got = pread(file.get(), out.data(), out.size(), static_cast<off_t>(offset));
         if (got == 0) {
-            throw Error(ErrorKind::storage, "'" + key + "' was cut short while it was read");
+            throw base::Error(base::ErrorKind::storage,
+                              "'" + key + "' was cut short while it was read");
         }
         if (got < 0) {
             if (errno != EINTR) {
-                throw_errno("reading '" + key + "'");
+                base::throw_errno("reading '" + key + "'");
             }
             continue;
         }
@@ -49,9 +50,9 @@ void read_all(const Fd& file, std::uint64_t offset, std::span<std::byte> out,
     }
 }
 
-class FileRegion : public Region {
+class FileRegion : public memory::Region {
   public:
-    FileRegion(Fd file, std::uint64_t size, std::string key)
+    FileRegion(base::Fd file, std::uint64_t size, std::string key)
         : file_(std::move(file)), size_(size), key_(std::move(key)) {}
 
     std::byte* data() const override { return file_origin(); }
@@ -60,12 +61,12 @@ class FileRegion : public Region {
     std::uint64_t most_at_once() const override { return kReadAtOnce; }
 
     // One piece of memory for all of them, in their order.
-    std::shared_ptr<const Region> locate(std::vector<ucp_dt_iov_t>& pieces) const override {
+    std::shared_ptr<const memory::Region> locate(std::vector<ucp_dt_iov_t>& pieces) const override {
         std::uint64_t bytes = 0;
         for (const ucp_dt_iov_t& piece : pieces) {
             bytes += piece.length;
         }
-        auto memory = allocate_region(bytes);
+        auto memory = memory::allocate_region(bytes);
         read(pieces, memory->data());
         pieces.assign(1, {memory->data(), bytes});
         return memory;
@@ -115,7 +116,7 @@ class FileRegion : public Region {
         return out;
     }
 
-    const Fd file_;
+    const base::Fd file_;
     const std::uint64_t size_;
     const std::string key_;
 };
@@ -125,25 +126,26 @@ class FileRegion : public Region {
 // Offsets in the file count from an address that is never touched.
 std::byte* file_origin() { return reinterpret_cast<std::byte*>(std::uintptr_t{1} << 48); }
 
-std::shared_ptr<Region> file_region(Fd file, std::uint64_t size, const std::string& key) {
+std::shared_ptr<memory::Region> file_region(base::Fd file, std::uint64_t size,
+                                            const std::string& key) {
     return std::make_shared<FileRegion>(std::move(file), size, key);
 }
 
-std::shared_ptr<const Region> read_file(Fd file, const std::string& key) {
+std::shared_ptr<const memory::Region> read_file(base::Fd file, const std::string& key) {
     struct stat about{};
     if (fstat(file.get(), &about) != 0) {
-        throw_errno("looking at '" + key + "'");
+        base::throw_errno("looking at '" + key + "'");
     }
     const auto size = static_cast<std::uint64_t>(about.st_size);
-    std::shared_ptr<Region> region;
+    std::shared_ptr<memory::Region> region;
     if (size <= kSmall) {
-        region = allocate_region(size);
+        region = memory::allocate_region(size);
         read_all(file, 0, {region->data(), size}, key);
     } else {
         region = file_region(std::move(file), size, key);
     }
-    region->set_version(version_of(about));
+    region->set_version(files::version_of(about));
     return region;
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::storage

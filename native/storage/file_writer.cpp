@@ -9,7 +9,7 @@
 #include <exception>
 #include <utility>
 
-namespace ucxstore {
+namespace ucxstore::storage {
 namespace {
 
 // A huge page: the largest folio that the page cache has, and no more than a core's own cache
@@ -25,12 +25,12 @@ std::atomic<int> buffers = 0;
 }  // namespace
 
 struct FileWriter::Buffer {
-    explicit Buffer(std::uint64_t size) : region(allocate_region(size)) { ++buffers; }
+    explicit Buffer(std::uint64_t size) : region(memory::allocate_region(size)) { ++buffers; }
     Buffer(const Buffer&) = delete;
     Buffer& operator=(const Buffer&) = delete;
     ~Buffer() { --buffers; }
 
-    const std::shared_ptr<Region> region;
+    const std::shared_ptr<memory::Region> region;
 };
 
 void FileWriter::write(std::uint64_t offset, std::span<const std::byte> bytes) noexcept {
@@ -103,4 +103,4 @@ void FileWriter::put(std::uint64_t offset, std::span<const std::byte> bytes) noe
     }
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::storage

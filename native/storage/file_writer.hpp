@@ -10,7 +10,7 @@
 #include "memory/region.hpp"
 #include "threads/reclaimer.hpp"
 
-namespace ucxstore {
+namespace ucxstore::storage {
 
 // A file is written by write(), and not through a mapping: the page cache then holds it in large
 // folios, which take a fraction of the time to fill and to map again, and no page is cleared
@@ -19,7 +19,7 @@ class FileWriter {
   public:
     // `file` gets `size` bytes. If the disk is full, it waits for `reclaimer`. Both must outlive
     // it.
-    FileWriter(const Fd& file, std::uint64_t size, Reclaimer& reclaimer)
+    FileWriter(const base::Fd& file, std::uint64_t size, threads::Reclaimer& reclaimer)
         : file_(file), size_(size), reclaimer_(reclaimer) {}
 
     // Takes bytes of the value from `offset` on; each comes once. A failure shows in finish().
@@ -36,13 +36,13 @@ class FileWriter {
     void flush() noexcept;
     void put(std::uint64_t offset, std::span<const std::byte> bytes) noexcept;
 
-    const Fd& file_;
+    const base::Fd& file_;
     const std::uint64_t size_;
-    Reclaimer& reclaimer_;
+    threads::Reclaimer& reclaimer_;
     std::shared_ptr<Buffer> buffer_;
     std::uint64_t begin_ = 0;     // where the buffer's bytes begin in the value
     std::uint64_t buffered_ = 0;  // how many it has
     int failure_ = 0;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::storage

@@ -10,7 +10,7 @@
 #include "shared/sealed.hpp"
 #include "storage/version.hpp"
 
-namespace ucxstore {
+namespace ucxstore::storage {
 namespace {
 
 // A share of a quota, for as long as it lives. On one thread, until nothing is added any more.
@@ -37,7 +37,7 @@ class Share {
 
 struct CountedRegion {
     std::shared_ptr<void> share;  // first, and so last to go
-    std::shared_ptr<Region> region;
+    std::shared_ptr<memory::Region> region;
 };
 
 // What an entry takes beside its key and its value, at the most: nodes and control blocks.
@@ -68,10 +68,10 @@ constexpr std::chrono::seconds kPause{1};
 
 constexpr std::chrono::hours kEver{24};
 
-std::shared_ptr<Region> allocate_counted(std::shared_ptr<void> share, std::uint64_t size) {
+std::shared_ptr<memory::Region> allocate_counted(std::shared_ptr<void> share, std::uint64_t size) {
     auto counted = std::make_shared<CountedRegion>(
-        CountedRegion{std::move(share), allocate_region(size, Kept::for_long)});
-    Region* region = counted->region.get();
+        CountedRegion{std::move(share), memory::allocate_region(size, memory::Kept::for_long)});
+    memory::Region* region = counted->region.get();
     return {std::move(counted), region};
 }
 
@@ -79,7 +79,7 @@ class MemoryIncoming : public Incoming {
   public:
     // `share`: what is to grow with the bytes that come, by `uncounted` of them; nullptr where it
     // has them all. `records`: what counts for the key.
-    MemoryIncoming(MemoryStorage& storage, std::string key, std::shared_ptr<Region> region,
+    MemoryIncoming(MemoryStorage& storage, std::string key, std::shared_ptr<memory::Region> region,
                    std::shared_ptr<Share> share, std::uint64_t uncounted,
                    std::shared_ptr<void> records)
         : storage_(storage),
@@ -105,7 +105,7 @@ class MemoryIncoming : public Incoming {
         }
     }
     std::byte* data() override { return region_->data(); }
-    const Region* region() const override { return region_.get(); }
+    const memory::Region* region() const override { return region_.get(); }
     bool commit(bool if_absent) override {
         expect(uncounted_);
         share_.reset();
@@ -115,7 +115,7 @@ class MemoryIncoming : public Incoming {
   private:
     MemoryStorage& storage_;
     std::string key_;
-    std::shared_ptr<Region> region_;
+    std::shared_ptr<memory::Region> region_;
     std::shared_ptr<Share> share_;
     std::uint64_t uncounted_;
     std::shared_ptr<void> records_;
@@ -141,12 +141,12 @@ class MemoryStorage::Readers : public S3Fifo::Owner {
     }
 
   private:
-    static const std::shared_ptr<const Region>& value_of(const S3Fifo::Entry& entry) {
+    static const std::shared_ptr<const memory::Region>& value_of(const S3Fifo::Entry& entry) {
         return static_cast<const Entry&>(entry).value;
     }
 
     const shared::Shelf* const shelf_;
-    std::function<bool(const Sized&)> pinned_;
+    std::function<bool(const memory::Sized&)> pinned_;
 };
 
 MemoryStorage::MemoryStorage(std::shared_ptr<Quota> quota, bool count_keys,
@@ -213,7 +213,7 @@ void MemoryStorage::look_again() const {
 }
 
 MemoryStorage::Catalog MemoryStorage::close(std::string why) {
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     closed_ = std::move(why);
     stored_ = 0;
     if (shelf_ != nullptr) {
@@ -224,18 +224,19 @@ MemoryStorage::Catalog MemoryStorage::close(std::string why) {
 
 void MemoryStorage::check_open() const {
     if (!closed_.empty()) {
-        throw Error(ErrorKind::scratch_ended, closed_);
+        throw base::Error(base::ErrorKind::scratch_ended, closed_);
     }
 }
 
 void MemoryStorage::check_there(const Entry& entry) const {
     if (entry.lost) {
-        throw Error(ErrorKind::evicted, "the server's memory was full. Set it again, or delete it");
+        throw base::Error(base::ErrorKind::evicted,
+                          "the server's memory was full. Set it again, or delete it");
     }
 }
 
-std::shared_ptr<const Region> MemoryStorage::find(const std::string& key) {
-    const ReadLock lock(mutex_);
+std::shared_ptr<const memory::Region> MemoryStorage::find(const std::string& key) {
+    const base::ReadLock lock(mutex_);
     check_open();
     const auto found = catalog_.find(key);
     if (found == catalog_.end()) {
@@ -247,7 +248,7 @@ std::shared_ptr<const Region> MemoryStorage::find(const std::string& key) {
 }
 
 std::optional<std::uint64_t> MemoryStorage::size(const std::string& key) {
-    const ReadLock lock(mutex_);
+    const base::ReadLock lock(mutex_);
     check_open();
     const auto found = catalog_.find(key);
     return found == catalog_.end() ? std::nullopt : std::optional(found->second.value->size());
@@ -264,7 +265,7 @@ std::unique_ptr<Incoming> MemoryStorage::receive(const std::string& key, std::ui
     shed_soon();
     return shedding_->receive(key, size,
                               [this, key, records = records_of_spilled(key)](
-                                  std::shared_ptr<Region> value, bool if_absent) {
+                                  std::shared_ptr<memory::Region> value, bool if_absent) {
                                   return put(key, std::move(value), records, if_absent);
                               });
 }
@@ -298,7 +299,7 @@ std::unique_ptr<Incoming> MemoryStorage::receive_here(const std::string& key, st
     const auto share = std::make_shared<Share>(quota_, replaces, pressure);
     const auto region = allocate(share, key, size, pressure);
     try {  // now that the block is not idle any more
-        const Region::Extent memory = region->extent();
+        const memory::Region::Extent memory = region->extent();
         const bool on_shelf = shelf_ != nullptr && shelf_->holds(*region);
         const std::uint64_t reused = on_shelf ? memory.present : 0;
         // What goes elsewhere if it has no room has all of it from the beginning.
@@ -316,15 +317,15 @@ std::unique_ptr<Incoming> MemoryStorage::receive_here(const std::string& key, st
 
 // On a shelf the share is taken until no reader has the value pinned any more. Where the shelf has
 // no memory or descriptor for it, the value is one that nobody is shown.
-std::shared_ptr<Region> MemoryStorage::allocate(const std::shared_ptr<void>& share,
-                                                const std::string& key, std::uint64_t size,
-                                                Quota::Pressure pressure) {
+std::shared_ptr<memory::Region> MemoryStorage::allocate(const std::shared_ptr<void>& share,
+                                                        const std::string& key, std::uint64_t size,
+                                                        Quota::Pressure pressure) {
     const auto memory = Quota::memory_of(quota_);
     for (bool more = shelf_ != nullptr; more; more = memory != nullptr && memory->shed(size)) {
         try {
             return shelf_->allocate(key, size, share);
-        } catch (const Error& error) {
-            if (error.kind() != ErrorKind::memory) {
+        } catch (const base::Error& error) {
+            if (error.kind() != base::ErrorKind::memory) {
                 throw;
             }
             if (pressure == Quota::Pressure::gently) {
@@ -336,7 +337,7 @@ std::shared_ptr<Region> MemoryStorage::allocate(const std::shared_ptr<void>& sha
 }
 
 std::unique_ptr<Incoming> MemoryStorage::adopt(const std::string& key, std::uint64_t size,
-                                               Fd&& file) {
+                                               base::Fd&& file) {
     if (shelf_ == nullptr) {
         return nullptr;
     }
@@ -361,7 +362,7 @@ std::unique_ptr<Incoming> MemoryStorage::adopt(const std::string& key, std::uint
                                                                 nullptr, 0, records);
 }
 
-void MemoryStorage::note_incomplete(const Region& value) const {
+void MemoryStorage::note_incomplete(const memory::Region& value) const {
     if (shelf_ != nullptr) {
         shelf_->note_incomplete(value);
     }
@@ -373,7 +374,7 @@ bool MemoryStorage::uses_reserve(const std::string& key) const {
     if (spills()) {
         return false;
     }
-    const ReadLock lock(mutex_);
+    const base::ReadLock lock(mutex_);
     check_open();
     const auto found = catalog_.find(key);
     return found != catalog_.end() && !found->second.lost;
@@ -396,26 +397,26 @@ std::uint64_t MemoryStorage::more_for(const std::string& key, std::uint64_t size
     return shelf_ == nullptr ? more : more + shared::Shelf::capacity(key, size) - size;
 }
 
-MemoryCounts MemoryStorage::memory() const {
+base::MemoryCounts MemoryStorage::memory() const {
     look_again();
-    const ReadLock lock(mutex_);
-    MemoryCounts counts{.values = catalog_.size() - lost_,
-                        .bytes = stored_,
-                        .used = quota_->used(),
-                        .limit = quota_->limit() == Quota::kNoLimit ? 0 : quota_->limit()};
+    const base::ReadLock lock(mutex_);
+    base::MemoryCounts counts{.values = catalog_.size() - lost_,
+                              .bytes = stored_,
+                              .used = quota_->used(),
+                              .limit = quota_->limit() == Quota::kNoLimit ? 0 : quota_->limit()};
     if (shedding_ != nullptr) {
         shedding_->count(counts);
     }
     return counts;
 }
 
-bool MemoryStorage::put(const std::string& key, std::shared_ptr<Region> committed,
+bool MemoryStorage::put(const std::string& key, std::shared_ptr<memory::Region> committed,
                         std::shared_ptr<void> records, bool if_absent) {
     committed->set_version(next_version());
-    std::shared_ptr<const Region> region = std::move(committed);
+    std::shared_ptr<const memory::Region> region = std::move(committed);
     // The old region may be large, and freeing it slow: that happens after the lock is gone.
     {
-        const Lock lock(mutex_);
+        const base::Lock lock(mutex_);
         check_open();
         const auto [at, added] = catalog_.try_emplace(key);
         Entry& entry = at->second;
@@ -460,10 +461,10 @@ void MemoryStorage::leave_counts(const Entry& entry) noexcept {
 }
 
 void MemoryStorage::remove(const std::string& key, const Consent& consent) {
-    const auto held = consent ? consent(false) : std::unique_lock<Mutex>();
-    std::shared_ptr<const Region> old;
+    const auto held = consent ? consent(false) : std::unique_lock<base::Mutex>();
+    std::shared_ptr<const memory::Region> old;
     std::shared_ptr<void> records;
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     check_open();
     const auto found = catalog_.find(key);
     if (found != catalog_.end()) {
@@ -483,7 +484,7 @@ void MemoryStorage::remove(const std::string& key, const Consent& consent) {
 
 // Whether there would be room for so many bytes, if all went that may.
 bool MemoryStorage::can_free(std::uint64_t bytes) const {
-    const ReadLock lock(mutex_);
+    const base::ReadLock lock(mutex_);
     return bytes <= quota_->limit() - std::min(quota_->limit(), quota_->taken()) + order_.bytes();
 }
 
@@ -491,7 +492,7 @@ bool MemoryStorage::shed(std::uint64_t bytes) {
     bool any = false;
     bool full = false;
     for (Victim& one : choose(bytes)) {
-        std::shared_ptr<Region> stand_in;
+        std::shared_ptr<memory::Region> stand_in;
         if (!full && !leaving_) {
             try {
                 stand_in = shedding_->stand_in(one.key, *one.value);
@@ -512,7 +513,7 @@ bool MemoryStorage::shed(std::uint64_t bytes) {
 std::vector<MemoryStorage::Victim> MemoryStorage::choose(std::uint64_t bytes) {
     Readers readers(shelf_.get());
     std::vector<Victim> victims;
-    UniqueLock lock(mutex_);
+    base::UniqueLock lock(mutex_);
     S3Fifo::Search search(order_, readers);
     std::uint64_t sum = 0;
     for (int looks = 1; sum < bytes && !search.over(); ++looks) {
@@ -530,8 +531,9 @@ std::vector<MemoryStorage::Victim> MemoryStorage::choose(std::uint64_t bytes) {
 
 // Puts it into the place of the value, unless that was replaced or removed meanwhile. Without one,
 // the value stays.
-bool MemoryStorage::exchange(const Victim& victim, const std::shared_ptr<Region>& stand_in) {
-    const Lock lock(mutex_);
+bool MemoryStorage::exchange(const Victim& victim,
+                             const std::shared_ptr<memory::Region>& stand_in) {
+    const base::Lock lock(mutex_);
     const auto found = catalog_.find(victim.key);
     if (found == catalog_.end() || found->second.value != victim.value) {
         return false;
@@ -561,7 +563,7 @@ std::uint64_t MemoryStorage::bytes_over() const {
 }
 
 void MemoryStorage::shed_soon() noexcept try {
-    if (bytes_over() > 0 && Clock::now() >= next_round_.load() && !leaving_ &&
+    if (bytes_over() > 0 && base::Clock::now() >= next_round_.load() && !leaving_ &&
         !wanted_.exchange(true) && !shedder_.try_post([this] { shed_what_is_over(); })) {
         wanted_ = false;  // there is no thread
     }
@@ -573,7 +575,7 @@ void MemoryStorage::shed_what_is_over() {
     wanted_ = false;  // what is put from now on asks for another round
     while (const std::uint64_t over = leaving_ ? 0 : bytes_over()) {
         if (!shed(std::min(over, kRoundBytes))) {
-            next_round_ = Clock::now() + kPause;
+            next_round_ = base::Clock::now() + kPause;
             return;
         }
     }
@@ -597,7 +599,7 @@ Page MemoryStorage::list(const std::string& prefix, bool delimited, const std::s
 // Goes on from the page's cursor: whether there is more to be listed, and room for it.
 bool MemoryStorage::list_some(Page& page, const std::string& prefix, bool delimited,
                               std::size_t& left) const {
-    const ReadLock lock(mutex_);
+    const base::ReadLock lock(mutex_);
     check_open();
     auto at = catalog_.lower_bound(page.cursor);
     for (int looked = 0; at != catalog_.end() && at->first.starts_with(prefix); ++looked) {
@@ -635,4 +637,4 @@ bool MemoryStorage::list_some(Page& page, const std::string& prefix, bool delimi
     return false;
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::storage

@@ -18,7 +18,7 @@
 #include "storage/storage.hpp"
 #include "threads/worker_pool.hpp"
 
-namespace ucxstore {
+namespace ucxstore::storage {
 
 class MemoryStorage : public Storage {
   public:
@@ -37,18 +37,19 @@ class MemoryStorage : public Storage {
     ~MemoryStorage() override;
 
     // Throws Error(evicted) where the value was lost for want of room.
-    std::shared_ptr<const Region> find(const std::string& key) override;
+    std::shared_ptr<const memory::Region> find(const std::string& key) override;
     // Also of a value that was lost.
     std::optional<std::uint64_t> size(const std::string& key) override;
     std::unique_ptr<Incoming> receive(const std::string& key, std::uint64_t size) override;
-    std::unique_ptr<Incoming> adopt(const std::string& key, std::uint64_t size, Fd&& file) override;
+    std::unique_ptr<Incoming> adopt(const std::string& key, std::uint64_t size,
+                                    base::Fd&& file) override;
     void remove(const std::string& key, const Consent& consent = {}) override;
     // With the keys of values that were lost.
     Page list(const std::string& prefix, bool delimited, const std::string& cursor,
               std::size_t max_bytes, const Pace& pace = {}) override;
 
     std::shared_ptr<shared::Shelf> shelf() const override { return shelf_; }
-    MemoryCounts memory() const override;
+    base::MemoryCounts memory() const override;
     std::shared_ptr<Quota> memory_limit() const override { return Quota::memory_of(quota_); }
 
     // Bytes of values that lie in memory, and that somebody may still read.
@@ -59,7 +60,7 @@ class MemoryStorage : public Storage {
 
     // What is kept under a key.
     struct Entry : S3Fifo::Entry {
-        std::shared_ptr<const Region> value;
+        std::shared_ptr<const memory::Region> value;
         std::shared_ptr<void> records;  // what counts for the key
         bool lost = false;              // the value has no bytes any more
     };
@@ -72,25 +73,26 @@ class MemoryStorage : public Storage {
     void leave() noexcept;
 
     // For Incoming: its region was not filled, and is not put under a key.
-    void note_incomplete(const Region& value) const;
+    void note_incomplete(const memory::Region& value) const;
     // Has what readers have pinned looked at soon.
     void look_again() const;
     // For Incoming: puts the region under the key, which takes `records`.
-    bool put(const std::string& key, std::shared_ptr<Region> committed,
+    bool put(const std::string& key, std::shared_ptr<memory::Region> committed,
              std::shared_ptr<void> records, bool if_absent);
 
   private:
     // A value that is to go.
     struct Victim {
         std::string key;
-        std::shared_ptr<const Region> value;
+        std::shared_ptr<const memory::Region> value;
     };
     class Readers;
 
     std::unique_ptr<Incoming> receive_here(const std::string& key, std::uint64_t size,
                                            Quota::Pressure pressure);
-    std::shared_ptr<Region> allocate(const std::shared_ptr<void>& share, const std::string& key,
-                                     std::uint64_t size, Quota::Pressure pressure);
+    std::shared_ptr<memory::Region> allocate(const std::shared_ptr<void>& share,
+                                             const std::string& key, std::uint64_t size,
+                                             Quota::Pressure pressure);
 
     // What counts for the key of a value that goes to a file at once. Throws NoRoomError.
     std::shared_ptr<void> records_of_spilled(const std::string& key);
@@ -99,7 +101,7 @@ class MemoryStorage : public Storage {
     bool shed(std::uint64_t bytes);
     bool can_free(std::uint64_t bytes) const;
     std::vector<Victim> choose(std::uint64_t bytes);
-    bool exchange(const Victim& victim, const std::shared_ptr<Region>& stand_in);
+    bool exchange(const Victim& victim, const std::shared_ptr<memory::Region>& stand_in);
     std::uint64_t bytes_over() const;
     void shed_soon() noexcept;
     void shed_what_is_over();
@@ -126,7 +128,7 @@ class MemoryStorage : public Storage {
     const std::shared_ptr<std::atomic<std::uint64_t>> spilled_keys_ =
         std::make_shared<std::atomic<std::uint64_t>>(0);  // bytes of records_of_spilled()
     std::shared_ptr<void> reclaim_;                       // of what the shelf keeps for readers
-    mutable SharedMutex mutex_;
+    mutable base::SharedMutex mutex_;
     Catalog catalog_ GUARDED_BY(mutex_);
     S3Fifo order_ GUARDED_BY(mutex_);              // of the values that may go
     std::uint64_t stored_ GUARDED_BY(mutex_) = 0;  // bytes of the values in the catalog
@@ -135,10 +137,10 @@ class MemoryStorage : public Storage {
 
     const pid_t pid_ = getpid();
     std::atomic<bool> leaving_ = false;
-    std::atomic<bool> wanted_ = false;     // a round of the shedder that has not begun
-    std::atomic<TimePoint> next_round_{};  // not before
-    WorkerPool shedder_{1, 0, "ucxstore-spill"};
+    std::atomic<bool> wanted_ = false;           // a round of the shedder that has not begun
+    std::atomic<base::TimePoint> next_round_{};  // not before
+    threads::WorkerPool shedder_{1, 0, "ucxstore-spill"};
     std::shared_ptr<void> shed_;  // what asks for it; goes first
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::storage

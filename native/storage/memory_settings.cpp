@@ -7,7 +7,7 @@
 #include "storage/evicting.hpp"
 #include "storage/spilling.hpp"
 
-namespace ucxstore {
+namespace ucxstore::storage {
 
 MemoryStorage make_memory(MemorySettings settings) {
     std::unique_ptr<Shedding> shedding;
@@ -18,12 +18,13 @@ MemoryStorage make_memory(MemorySettings settings) {
     }
     auto quota = settings.hint ? Quota::of_memory(settings.limit, std::move(*settings.hint))
                                : std::make_shared<Quota>(settings.limit);
-    auto shelf = settings.visible ? shared::Shelf::make({.most_held = settings.mapped_limit,
-                                                         .counts_uses = shedding != nullptr,
-                                                         .keep_bytes = Recycler::instance().limit(),
-                                                         .bound = Quota::memory_of(quota)})
-                                  : nullptr;
+    auto shelf = settings.visible
+                     ? shared::Shelf::make({.most_held = settings.mapped_limit,
+                                            .counts_uses = shedding != nullptr,
+                                            .keep_bytes = memory::Recycler::instance().limit(),
+                                            .bound = Quota::memory_of(quota)})
+                     : nullptr;
     return MemoryStorage(std::move(quota), false, std::move(shelf), std::move(shedding));
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::storage

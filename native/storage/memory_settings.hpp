@@ -9,7 +9,7 @@
 
 #include "storage/memory.hpp"
 
-namespace ucxstore {
+namespace ucxstore::storage {
 
 struct MemorySettings {
     std::uint64_t limit = std::numeric_limits<std::uint64_t>::max();
@@ -26,4 +26,4 @@ struct MemorySettings {
 // Throws Error(storage).
 MemoryStorage make_memory(MemorySettings settings);
 
-}  // namespace ucxstore
+}  // namespace ucxstore::storage

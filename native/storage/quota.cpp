@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace ucxstore {
+namespace ucxstore::storage {
 namespace {
 
 // Of the limit of memory, for values that replace others: a sixteenth, and 1 GiB at the most.
@@ -167,7 +167,7 @@ void Quota::add(std::weak_ptr<const Reclaim> reclaim) {
     if (within_ != nullptr) {
         within_->add(reclaim);
     }
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     std::erase_if(reclaims_, [](const auto& one) { return one.expired(); });
     reclaims_.push_back(std::move(reclaim));
 }
@@ -175,7 +175,7 @@ void Quota::add(std::weak_ptr<const Reclaim> reclaim) {
 void Quota::reclaim(std::uint64_t bytes, bool needed) {
     std::vector<std::shared_ptr<const Reclaim>> reclaims;
     {
-        const Lock lock(mutex_);
+        const base::Lock lock(mutex_);
         for (const auto& weak : reclaims_) {
             if (auto one = weak.lock()) {
                 reclaims.push_back(std::move(one));
@@ -189,7 +189,7 @@ void Quota::reclaim(std::uint64_t bytes, bool needed) {
 
 std::shared_ptr<void> Quota::set_shed(Shed shed) {
     auto kept = std::make_shared<const Shed>(std::move(shed));
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     shed_ = kept;
     return std::const_pointer_cast<Shed>(kept);
 }
@@ -197,7 +197,7 @@ std::shared_ptr<void> Quota::set_shed(Shed shed) {
 bool Quota::shed(std::uint64_t bytes) {
     std::shared_ptr<const Shed> shed;
     {
-        const Lock lock(mutex_);
+        const base::Lock lock(mutex_);
         shed = shed_.lock();
     }
     return shed != nullptr && (*shed)(bytes);
@@ -240,4 +240,4 @@ bool Quota::try_touch(std::uint64_t fresh, std::uint64_t used) {
     return true;
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::storage

@@ -16,17 +16,18 @@
 #include "shared/arenas.hpp"
 #include "storage/write_budget.hpp"
 
-namespace ucxstore {
+namespace ucxstore::storage {
 
 // A value has no room.
-class NoRoomError : public Error {
+class NoRoomError : public base::Error {
   public:
-    explicit NoRoomError(const std::string& message) : Error(ErrorKind::storage, message) {}
+    explicit NoRoomError(const std::string& message)
+        : base::Error(base::ErrorKind::storage, message) {}
 };
 
 // Each value has a share. A value that a reader has pinned keeps its share, and may outlive the
 // storage.
-class Quota : public ArenaBound {
+class Quota : public shared::ArenaBound {
   public:
     static constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
 
@@ -100,7 +101,7 @@ class Quota : public ArenaBound {
     bool try_touch(std::uint64_t fresh, std::uint64_t used) override;
     void give_reused(std::uint64_t bytes) override { taken_ -= bytes; }
     void add_idle(std::int64_t bytes) override { idle_ += bytes; }
-    const std::shared_ptr<Leftovers>& leftovers() const override { return leftovers_; }
+    const std::shared_ptr<shared::Leftovers>& leftovers() const override { return leftovers_; }
     std::uint64_t room_for_readers() const override;
     void keep_for_readers(std::int64_t bytes) override { kept_ += bytes; }
 
@@ -137,11 +138,11 @@ class Quota : public ArenaBound {
     std::atomic<std::int64_t> idle_ = 0;
     std::atomic<std::int64_t> kept_ = 0;  // for replacing what readers hold
     std::atomic<std::uint64_t> kept_from_arenas_ = 0;
-    const std::shared_ptr<Leftovers> leftovers_ = std::make_shared<Leftovers>();
+    const std::shared_ptr<shared::Leftovers> leftovers_ = std::make_shared<shared::Leftovers>();
     WriteBudget writes_{limit_};
-    Mutex mutex_;
+    base::Mutex mutex_;
     std::vector<std::weak_ptr<const Reclaim>> reclaims_ GUARDED_BY(mutex_);
     std::weak_ptr<const Shed> shed_ GUARDED_BY(mutex_);
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::storage

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <functional>
 
-namespace ucxstore {
+namespace ucxstore::storage {
 namespace {
 
 // What a ghost takes.
@@ -116,4 +116,4 @@ bool S3Fifo::recall(const std::string& key) {
     return true;
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::storage

@@ -14,7 +14,7 @@
 #include <string>
 #include <unordered_map>
 
-namespace ucxstore {
+namespace ucxstore::storage {
 
 class S3Fifo {
   public:
@@ -123,4 +123,4 @@ class S3Fifo {
     std::uint64_t ghost_charge_ = 0;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::storage

@@ -8,7 +8,7 @@
 #include "threads/quiet_thread.hpp"
 #include "threads/trimming.hpp"
 
-namespace ucxstore {
+namespace ucxstore::storage {
 namespace {
 
 // The bytes of a name that anybody may see.
@@ -43,7 +43,7 @@ Spaces::Spaces(const MemoryStorage& memory, bool visible, std::optional<std::uin
 
 Spaces::~Spaces() {
     {
-        const Lock lock(mutex_);
+        const base::Lock lock(mutex_);
         stopping_ = true;
     }
     changed_.notify_all();
@@ -55,18 +55,18 @@ Spaces::~Spaces() {
 void Spaces::begin(const std::string& name, std::uint64_t quota, Timeout timeout, TimePoint now,
                    Owner owner) {
     if (timeout < Timeout(1) || timeout > kMaxTimeout) {
-        throw Error(ErrorKind::storage,
-                    "no time-out of a scratch space: " + std::to_string(timeout.count()) + " ms");
+        throw base::Error(base::ErrorKind::storage, "no time-out of a scratch space: " +
+                                                        std::to_string(timeout.count()) + " ms");
     }
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     auto values = std::make_shared<MemoryStorage>(
         std::make_shared<Quota>(quota, called(name), room_), false, make_shelf(quota));
     if (!thread_.joinable()) {
-        thread_ = start_quiet_thread("ucxstore-spaces", [this] { run(); });
+        thread_ = threads::start_quiet_thread("ucxstore-spaces", [this] { run(); });
     }
     Space space{std::move(values), timeout, now, now + timeout, std::move(owner)};
     if (!spaces_.try_emplace(name, std::move(space)).second) {
-        throw Error(ErrorKind::storage, "the " + called(name) + " is there already");
+        throw base::Error(base::ErrorKind::storage, "the " + called(name) + " is there already");
     }
     changed_.notify_all();
 }
@@ -76,20 +76,21 @@ std::shared_ptr<shared::Shelf> Spaces::make_shelf(std::uint64_t quota) const {
     if (!visible_ || spaces_.size() + pinned_.size() >= kMaxVisible) {
         return nullptr;
     }
-    const std::uint64_t first = std::min(quota, Arenas::kFirstBytes - 1) / Arenas::kHugePage + 1;
+    const std::uint64_t first =
+        std::min(quota, shared::Arenas::kFirstBytes - 1) / shared::Arenas::kHugePage + 1;
     try {
         return shared::Shelf::make(
-            {.first_bytes = first * Arenas::kHugePage, .bound = Quota::memory_of(room_)});
-    } catch (const Error&) {
+            {.first_bytes = first * shared::Arenas::kHugePage, .bound = Quota::memory_of(room_)});
+    } catch (const base::Error&) {
         return nullptr;
     }
 }
 
 void Spaces::renew(const std::string& name, TimePoint now, std::weak_ptr<const void> session) {
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     const auto found = spaces_.find(name);
     if (found == spaces_.end()) {
-        throw Error(ErrorKind::scratch_ended, gone(name));
+        throw base::Error(base::ErrorKind::scratch_ended, gone(name));
     }
     found->second.due = now + found->second.timeout;
     found->second.owner.session = std::move(session);
@@ -98,7 +99,7 @@ void Spaces::renew(const std::string& name, TimePoint now, std::weak_ptr<const v
 
 void Spaces::end(const std::string& name, std::function<void()> freed) {
     {
-        const Lock lock(mutex_);
+        const base::Lock lock(mutex_);
         const auto found = spaces_.find(name);
         if (found != spaces_.end()) {
             close(found, std::move(freed));
@@ -109,29 +110,29 @@ void Spaces::end(const std::string& name, std::function<void()> freed) {
 }
 
 void Spaces::end_all() {
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     for (auto at = spaces_.begin(); at != spaces_.end();) {
         at = close(at, {});
     }
 }
 
 void Spaces::expire(TimePoint now) {
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     close_overdue(now);
 }
 
 std::shared_ptr<Storage> Spaces::find(std::string_view name) const {
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     const auto found = spaces_.find(name);
     if (found == spaces_.end()) {
-        throw Error(ErrorKind::scratch_ended, gone(name));
+        throw base::Error(base::ErrorKind::scratch_ended, gone(name));
     }
     return found->second.values;
 }
 
-std::vector<SpaceCounts> Spaces::counts(TimePoint now) const {
-    std::vector<SpaceCounts> counts;
-    const Lock lock(mutex_);
+std::vector<base::SpaceCounts> Spaces::counts(TimePoint now) const {
+    std::vector<base::SpaceCounts> counts;
+    const base::Lock lock(mutex_);
     for (const auto& [name, space] : spaces_) {
         counts.push_back({name.substr(0, kShownBytes), space.values->held(),
                           space.values->quota()->limit(),
@@ -140,16 +141,16 @@ std::vector<SpaceCounts> Spaces::counts(TimePoint now) const {
     return counts;
 }
 
-ShelfCounts Spaces::shelf_counts() const {
-    const Lock lock(mutex_);
-    ShelfCounts sum = seen_before_;
+base::ShelfCounts Spaces::shelf_counts() const {
+    const base::Lock lock(mutex_);
+    base::ShelfCounts sum = seen_before_;
     for (const auto& [name, space] : spaces_) {
         if (const auto shelf = space.values->shelf()) {
             sum += shelf->counts();
         }
     }
     for (const auto& shelf : pinned_) {
-        ShelfCounts counts = shelf->counts();
+        base::ShelfCounts counts = shelf->counts();
         counts.gets_seen = counts.bytes_seen = 0;  // these are in seen_before_
         sum += counts;
     }
@@ -157,7 +158,7 @@ ShelfCounts Spaces::shelf_counts() const {
 }
 
 void Spaces::forget_gone() const {
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     for (const auto& [name, space] : spaces_) {
         if (const auto shelf = space.values->shelf()) {
             shelf->forget_gone();
@@ -180,7 +181,7 @@ Spaces::All::iterator Spaces::close(All::iterator at, std::function<void()> free
     ended.freed = std::move(freed);
     auto shelf = at->second.values->shelf();
     if (shelf != nullptr) {
-        const ShelfCounts counts = shelf->counts();
+        const base::ShelfCounts counts = shelf->counts();
         seen_before_.gets_seen += counts.gets_seen;
         seen_before_.bytes_seen += counts.bytes_seen;
     }
@@ -214,7 +215,7 @@ Spaces::TimePoint Spaces::close_overdue(TimePoint now) {
 void Spaces::run() UNCHECKED_LOCKS {
     TimePoint next_sweep{};
     TimePoint next_trim{};
-    UniqueLock lock(mutex_);
+    base::UniqueLock lock(mutex_);
     while (!stopping_) {
         try {
             keep_house(lock, next_sweep, next_trim);
@@ -228,11 +229,12 @@ void Spaces::run() UNCHECKED_LOCKS {
 }
 
 // Ends, frees, sweeps or trims what is due, or waits until something is.
-void Spaces::keep_house(UniqueLock<Mutex>& lock, TimePoint& next_sweep, TimePoint& next_trim) {
+void Spaces::keep_house(base::UniqueLock<base::Mutex>& lock, TimePoint& next_sweep,
+                        TimePoint& next_trim) {
     const TimePoint now = Clock::now();
     if (next_trim <= now) {
         trim_shelves(lock);
-        next_trim = now + Arenas::kKeepFor;
+        next_trim = now + shared::Arenas::kKeepFor;
     }
     TimePoint next = close_overdue(now);
     if (!pinned_.empty() && next_sweep <= now) {
@@ -255,7 +257,7 @@ void Spaces::keep_house(UniqueLock<Mutex>& lock, TimePoint& next_sweep, TimePoin
         for (Ended& one : ended) {
             free(one);
         }
-        trim_soon();
+        threads::trim_soon();
         lock.lock();
         for (Ended& one : ended) {
             if (one.shelf != nullptr && one.shelf->waiting() > 0) {
@@ -271,7 +273,7 @@ void Spaces::keep_house(UniqueLock<Mutex>& lock, TimePoint& next_sweep, TimePoin
 
 // Gives back arenas that have been empty for too long. Without the lock: to unmap them takes a
 // while.
-void Spaces::trim_shelves(UniqueLock<Mutex>& lock) {
+void Spaces::trim_shelves(base::UniqueLock<base::Mutex>& lock) {
     auto shelves = pinned_;
     for (const auto& [name, space] : spaces_) {
         if (auto shelf = space.values->shelf()) {
@@ -302,4 +304,4 @@ void Spaces::free(Ended& one) noexcept {
     }
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::storage

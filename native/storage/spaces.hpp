@@ -16,7 +16,7 @@
 #include "base/mutex.hpp"
 #include "storage/memory.hpp"
 
-namespace ucxstore {
+namespace ucxstore::storage {
 
 class Spaces {
   public:
@@ -65,9 +65,9 @@ class Spaces {
     std::shared_ptr<Storage> find(std::string_view name) const;
 
     // Bytes of values in all of them.
-    std::vector<SpaceCounts> counts(TimePoint now = Clock::now()) const;
+    std::vector<base::SpaceCounts> counts(TimePoint now = Clock::now()) const;
     // Of the shelves of all of them; what was seen of those that have ended, too.
-    ShelfCounts shelf_counts() const;
+    base::ShelfCounts shelf_counts() const;
     // As Shelf::forget_gone(), of all of them.
     void forget_gone() const;
 
@@ -93,22 +93,22 @@ class Spaces {
     // What the thread does.
     void run();
     // Both let go of the lock meanwhile.
-    void keep_house(UniqueLock<Mutex>& lock, TimePoint& next_sweep, TimePoint& next_trim)
-        REQUIRES(mutex_) UNCHECKED_LOCKS;
-    void trim_shelves(UniqueLock<Mutex>& lock) REQUIRES(mutex_) UNCHECKED_LOCKS;
+    void keep_house(base::UniqueLock<base::Mutex>& lock, TimePoint& next_sweep,
+                    TimePoint& next_trim) REQUIRES(mutex_) UNCHECKED_LOCKS;
+    void trim_shelves(base::UniqueLock<base::Mutex>& lock) REQUIRES(mutex_) UNCHECKED_LOCKS;
     static void free(Ended& one) noexcept;
 
     const std::shared_ptr<Quota> room_;
     const bool visible_;
-    mutable Mutex mutex_;
-    Condition changed_;
+    mutable base::Mutex mutex_;
+    base::Condition changed_;
     All spaces_ GUARDED_BY(mutex_);
     std::vector<Ended> ended_ GUARDED_BY(mutex_);  // still to be freed
     // Of spaces that have ended, while somebody has some of their values pinned.
     std::vector<std::shared_ptr<shared::Shelf>> pinned_ GUARDED_BY(mutex_);
-    ShelfCounts seen_before_ GUARDED_BY(mutex_);  // of spaces that have ended
+    base::ShelfCounts seen_before_ GUARDED_BY(mutex_);  // of spaces that have ended
     bool stopping_ GUARDED_BY(mutex_) = false;
     std::thread thread_;  // started with the first space
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::storage

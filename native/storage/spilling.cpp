@@ -17,7 +17,7 @@
 #include "storage/quota.hpp"
 #include "threads/reclaimer.hpp"
 
-namespace ucxstore {
+namespace ucxstore::storage {
 namespace {
 
 constexpr const char* kSuffix = ".ucxstore-spilled";
@@ -38,15 +38,15 @@ struct Spilling::Folder {
                           ": " + std::generic_category().message(error) + hint);
     }
 
-    OwnFiles files;
+    files::OwnFiles files;
     const std::string hint;
-    Reclaimer reclaimer;
+    threads::Reclaimer reclaimer;
     std::atomic<std::uint64_t> values = 0;
     std::atomic<std::uint64_t> bytes = 0;
 };
 
 // A value in a file, which goes with it. It is read by who may wait for the disk.
-class Spilling::SpilledValue : public Region {
+class Spilling::SpilledValue : public memory::Region {
   public:
     // Throws NoRoomError where the file cannot be made.
     SpilledValue(std::shared_ptr<Folder> folder, std::string key, std::uint64_t size)
@@ -76,7 +76,7 @@ class Spilling::SpilledValue : public Region {
     std::uint64_t most_at_once() const override { return kReadAtOnce; }
     bool unread() const override { return true; }
     bool waits() const override { return true; }
-    std::shared_ptr<const Region> locate(std::vector<ucp_dt_iov_t>& pieces) const override {
+    std::shared_ptr<const memory::Region> locate(std::vector<ucp_dt_iov_t>& pieces) const override {
         return in_file()->locate(pieces);
     }
     void read(std::span<const ucp_dt_iov_t> pieces, std::byte* target) const override {
@@ -84,7 +84,7 @@ class Spilling::SpilledValue : public Region {
     }
 
     // The file, until close().
-    const Fd& file() const { return file_; }
+    const base::Fd& file() const { return file_; }
     // After the last byte was written, with that failure or 0. Throws NoRoomError where it is not
     // whole: some file systems say so only now.
     void close(int failure) {
@@ -101,10 +101,10 @@ class Spilling::SpilledValue : public Region {
 
   private:
     // Opened for each read: there may be more of them than a process may have descriptors.
-    std::shared_ptr<Region> in_file() const {
-        Fd file = folder_->files.open(number_);
+    std::shared_ptr<memory::Region> in_file() const {
+        base::Fd file = folder_->files.open(number_);
         if (!file) {
-            throw_errno("reading '" + key_ + "' in " + folder_->files.directory());
+            base::throw_errno("reading '" + key_ + "' in " + folder_->files.directory());
         }
         return file_region(std::move(file), size_, key_);
     }
@@ -113,7 +113,7 @@ class Spilling::SpilledValue : public Region {
     const std::string key_;
     const std::uint64_t size_;
     const std::uint64_t number_;
-    Fd file_;
+    base::Fd file_;
     bool whole_ = false;
 };
 
@@ -144,7 +144,8 @@ Spilling::Spilling(const std::string& directory, std::string hint)
 
 bool Spilling::takes(const std::string&, std::uint64_t size) const { return size >= kLeastSpilled; }
 
-std::shared_ptr<Region> Spilling::stand_in(const std::string& key, const Region& value) {
+std::shared_ptr<memory::Region> Spilling::stand_in(const std::string& key,
+                                                   const memory::Region& value) {
     auto spilled = std::make_shared<SpilledValue>(folder_, key, value.size());
     FileWriter writer(spilled->file(), value.size(), folder_->reclaimer);
     writer.write(0, {value.data(), value.size()});
@@ -162,9 +163,9 @@ void Spilling::leave() noexcept try {
 } catch (const std::exception&) {  // they are removed by the next one
 }
 
-void Spilling::count(MemoryCounts& counts) const {
+void Spilling::count(base::MemoryCounts& counts) const {
     counts.spilled = folder_->values;
     counts.spilled_bytes = folder_->bytes;
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::storage

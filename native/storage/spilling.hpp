@@ -8,7 +8,7 @@
 
 #include "storage/shedding.hpp"
 
-namespace ucxstore {
+namespace ucxstore::storage {
 
 class Spilling : public Shedding {
   public:
@@ -18,11 +18,12 @@ class Spilling : public Shedding {
 
     bool takes(const std::string& key, std::uint64_t size) const override;
     // Waits for the disk.
-    std::shared_ptr<Region> stand_in(const std::string& key, const Region& value) override;
+    std::shared_ptr<memory::Region> stand_in(const std::string& key,
+                                             const memory::Region& value) override;
     bool loses() const override { return false; }
     std::unique_ptr<Incoming> receive(const std::string& key, std::uint64_t size, Put put) override;
     void leave() noexcept override;
-    void count(MemoryCounts& counts) const override;
+    void count(base::MemoryCounts& counts) const override;
 
   private:
     struct Folder;
@@ -32,4 +33,4 @@ class Spilling : public Shedding {
     const std::shared_ptr<Folder> folder_;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::storage

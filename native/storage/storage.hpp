@@ -18,13 +18,13 @@
 #include "base/mutex.hpp"
 #include "memory/region.hpp"
 
-namespace ucxstore {
-
-class Quota;
-
-namespace shared {
+namespace ucxstore::shared {
 class Shelf;
 }
+
+namespace ucxstore::storage {
+
+class Quota;
 
 // Whether the client still waits for a change; called on the thread that makes it, just before.
 // `surely`: look also at what has come from the client, and was not read so far.
@@ -32,7 +32,7 @@ using Wanted = std::function<bool(bool surely)>;
 
 // The same of a removal: throws where nobody wants it. What it returns is kept until the key is
 // removed, and nobody stops wanting it meanwhile.
-using Consent = std::function<std::unique_lock<Mutex>(bool surely)>;
+using Consent = std::function<std::unique_lock<base::Mutex>(bool surely)>;
 
 // A value on its way in. Destroyed without commit() it leaves no trace.
 class Incoming {
@@ -44,7 +44,7 @@ class Incoming {
     // The memory for all of it; nullptr where it has none, and its bytes go through write().
     virtual std::byte* data() { return nullptr; }
     // The region that this memory is, and that the value will be; nullptr for none.
-    virtual const Region* region() const { return nullptr; }
+    virtual const memory::Region* region() const { return nullptr; }
     // Copies bytes of it that begin at `offset`; each comes once. A failure shows in commit().
     virtual void write(std::uint64_t offset, std::span<const std::byte> bytes) noexcept {
         std::ranges::copy(bytes, data() + offset);
@@ -57,7 +57,7 @@ class Incoming {
     // and calls `done` there, which keeps this alive; `failure` is "" for none.
     virtual bool waits() const { return false; }
     using Done = std::function<void(bool written, std::string failure)>;
-    virtual void commit_later(bool, Wanted, Done, MandateRef) {}
+    virtual void commit_later(bool, Wanted, Done, base::MandateRef) {}
 };
 
 struct Page {
@@ -71,18 +71,18 @@ struct Page {
 // Runs now and then while a call takes long. What it throws ends the call.
 using Pace = std::function<void()>;
 
-// Keys have passed wire::key_fault() before they come here. A failure is Error(storage).
+// Keys have passed protocol::key_fault() before they come here. A failure is Error(storage).
 class Storage {
   public:
     virtual ~Storage() = default;
     // The value, pinned; nullptr where the key has none.
-    virtual std::shared_ptr<const Region> find(const std::string& key) = 0;
+    virtual std::shared_ptr<const memory::Region> find(const std::string& key) = 0;
     virtual std::optional<std::uint64_t> size(const std::string& key) = 0;
     // Memory for a value of `size` bytes that is to be put under `key`.
     virtual std::unique_ptr<Incoming> receive(const std::string& key, std::uint64_t size) = 0;
     // A value of `size` bytes that has come in a file (shared/sealed.hpp), and is only to be
     // committed; nullptr where this storage does not keep it there.
-    virtual std::unique_ptr<Incoming> adopt(const std::string&, std::uint64_t, Fd&&) {
+    virtual std::unique_ptr<Incoming> adopt(const std::string&, std::uint64_t, base::Fd&&) {
         return nullptr;
     }
     // Does nothing for a missing key.
@@ -100,7 +100,7 @@ class Storage {
     virtual Page list(const std::string& prefix, bool delimited, const std::string& cursor,
                       std::size_t max_bytes, const Pace& pace = {}) = 0;
     // Its values, and the memory that they take; all 0 where they are not in memory.
-    virtual MemoryCounts memory() const { return {}; }
+    virtual base::MemoryCounts memory() const { return {}; }
     // Where its values are kept for other processes to see; nullptr for nowhere.
     virtual std::shared_ptr<shared::Shelf> shelf() const { return nullptr; }
     // The directory that its values are files of, for other processes to look in; -1 for none.
@@ -109,4 +109,4 @@ class Storage {
     virtual std::shared_ptr<Quota> memory_limit() const { return nullptr; }
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::storage

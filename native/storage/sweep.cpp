@@ -19,15 +19,15 @@
 #include "files/writers.hpp"
 #include "threads/quiet_thread.hpp"
 
-namespace ucxstore {
+namespace ucxstore::storage {
 namespace {
 
 void remove_if_left(int directory, const char* name) {
     // O_NONBLOCK: whatever it is, it must not hold the thread up.
-    const Fd file(openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+    const base::Fd file(openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
     struct stat about{};
     if (file && fstat(file.get(), &about) == 0 && S_ISREG(about.st_mode) &&
-        lock_unfinished(file.get())) {
+        files::lock_unfinished(file.get())) {
         unlinkat(directory, name, 0);
     }
 }
@@ -35,23 +35,23 @@ void remove_if_left(int directory, const char* name) {
 }  // namespace
 
 struct Sweep::State {
-    explicit State(const DirectoryRoot& at) : root(at) {}
+    explicit State(const files::DirectoryRoot& at) : root(at) {}
 
-    const DirectoryRoot& root;
-    Mutex mutex;
-    Condition stopped;
+    const files::DirectoryRoot& root;
+    base::Mutex mutex;
+    base::Condition stopped;
     bool stop GUARDED_BY(mutex) = false;
     std::thread thread;
 
     bool stops() {
-        const Lock lock(mutex);
+        const base::Lock lock(mutex);
         return stop;
     }
 
     // Removes what is left in one directory, and notes those in it.
     void look(const std::string& path, std::vector<std::string>& below) {
-        Fd fd = root.directory(path);
-        const DirHandle directory(fd ? fdopendir(fd.get()) : nullptr);
+        base::Fd fd = root.directory(path);
+        const files::DirHandle directory(fd ? fdopendir(fd.get()) : nullptr);
         if (directory == nullptr) {
             return;
         }
@@ -59,7 +59,7 @@ struct Sweep::State {
         while (const dirent* one = stops() ? nullptr : readdir(directory.get())) {
             const std::string name = one->d_name;
             struct stat about{};
-            if (is_unfinished_name(name)) {
+            if (files::is_unfinished_name(name)) {
                 remove_if_left(dirfd(directory.get()), one->d_name);
             } else if (name != "." && name != ".." &&
                        (one->d_type == DT_DIR || (one->d_type == DT_UNKNOWN &&
@@ -74,25 +74,26 @@ struct Sweep::State {
     void run() noexcept try {
         std::vector<std::string> left{""};
         while (!left.empty() && !stops()) {
-            const TimePoint begun = Clock::now();
+            const base::TimePoint begun = base::Clock::now();
             const std::string path = std::exchange(left.back(), {});
             left.pop_back();
             try {
                 look(path, left);
-            } catch (const Error&) {  // it cannot be read
+            } catch (const base::Error&) {  // it cannot be read
             }
-            UniqueLock lock(mutex);
-            stopped.wait_for(lock, Clock::now() - begun, [this]() REQUIRES(mutex) { return stop; });
+            base::UniqueLock lock(mutex);
+            stopped.wait_for(lock, base::Clock::now() - begun,
+                             [this]() REQUIRES(mutex) { return stop; });
         }
     } catch (const std::exception&) {  // for want of memory
     }
 };
 
-Sweep::Sweep(const DirectoryRoot& root) : state_(std::make_unique<State>(root)) {}
+Sweep::Sweep(const files::DirectoryRoot& root) : state_(std::make_unique<State>(root)) {}
 
 Sweep::~Sweep() {
     {
-        const Lock lock(state_->mutex);
+        const base::Lock lock(state_->mutex);
         state_->stop = true;
     }
     state_->stopped.notify_all();
@@ -102,8 +103,9 @@ Sweep::~Sweep() {
 }
 
 void Sweep::start() noexcept try {
-    state_->thread = start_quiet_thread("ucxstore-sweep", [state = state_.get()] { state->run(); });
+    state_->thread =
+        threads::start_quiet_thread("ucxstore-sweep", [state = state_.get()] { state->run(); });
 } catch (const std::exception&) {
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::storage

@@ -5,7 +5,7 @@
 
 #include "files/directory_root.hpp"
 
-namespace ucxstore {
+namespace ucxstore::storage {
 
 // Looks through the whole directory once, on a thread of its own, which does nothing for half of
 // the time. A file that is not finished goes if nobody has it: its writer locks it, and the kernel
@@ -13,7 +13,7 @@ namespace ucxstore {
 class Sweep {
   public:
     // `root` must outlive it.
-    explicit Sweep(const DirectoryRoot& root);
+    explicit Sweep(const files::DirectoryRoot& root);
     Sweep(const Sweep&) = delete;
     Sweep& operator=(const Sweep&) = delete;
     // Waits until the thread has looked at the name that it is at.
@@ -27,4 +27,4 @@ class Sweep {
     const std::unique_ptr<State> state_;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::storage

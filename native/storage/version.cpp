@@ -6,11 +6,11 @@
 #include "base/global.hpp"
 #include "files/content_hash.hpp"
 
-namespace ucxstore {
+namespace ucxstore::storage {
 
 namespace {
 
-constinit Global<std::atomic<std::uint64_t>> version_of_process;
+constinit base::Global<std::atomic<std::uint64_t>> version_of_process;
 
 }  // namespace
 
@@ -41,12 +41,12 @@ std::uint64_t version_of(std::string_view etag, std::uint64_t size) {
     return hash == 0 ? 1 : hash;
 }
 
-std::uint64_t version_of(std::string_view etag, const Region& value) {
+std::uint64_t version_of(std::string_view etag, const memory::Region& value) {
     if (!etag.empty()) {
         return version_of(etag, value.size());
     }
-    const std::uint64_t hash = content_hash({value.data(), value.size()});
+    const std::uint64_t hash = files::content_hash({value.data(), value.size()});
     return hash == 0 ? 1 : hash;
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::storage

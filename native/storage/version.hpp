@@ -6,7 +6,7 @@
 
 #include "memory/region.hpp"
 
-namespace ucxstore {
+namespace ucxstore::storage {
 
 // A new version each time. The first one is random, so that a restarted server does not repeat the
 // versions of the one before.
@@ -18,6 +18,6 @@ std::uint64_t version_of(std::string_view etag, std::uint64_t size);
 
 // The version of a whole value: of its entity tag, or, where the source gives none, of its bytes.
 // So it stays the same for as long as the value does, also if it is fetched again.
-std::uint64_t version_of(std::string_view etag, const Region& value);
+std::uint64_t version_of(std::string_view etag, const memory::Region& value);
 
-}  // namespace ucxstore
+}  // namespace ucxstore::storage

@@ -11,14 +11,14 @@
 
 #include "base/mutex.hpp"
 
-namespace ucxstore {
+namespace ucxstore::storage {
 
 class WriteBudget::State : public std::enable_shared_from_this<State> {
   public:
     explicit State(std::uint64_t limit) : limit_(limit), share_(limit / 4) {}
 
     Room take(std::uint64_t bytes, std::function<void(Room)> then, const Owner& owner) {
-        const Lock lock(mutex_);
+        const base::Lock lock(mutex_);
         if (waiting_.empty() && fits(bytes, owner)) {
             return give(bytes, owner);
         }
@@ -35,11 +35,11 @@ class WriteBudget::State : public std::enable_shared_from_this<State> {
         return room;
     }
     Room take_now(std::uint64_t bytes, const Owner& owner) {
-        const Lock lock(mutex_);
+        const base::Lock lock(mutex_);
         return give(bytes, owner);
     }
     std::uint64_t taken() {
-        const Lock lock(mutex_);
+        const base::Lock lock(mutex_);
         return taken_;
     }
     bool is_short() const { return is_short_; }
@@ -120,7 +120,7 @@ class WriteBudget::State : public std::enable_shared_from_this<State> {
         note_moved();
         std::vector<std::pair<std::function<void(Room)>, Room>> served;
         {
-            const Lock lock(mutex_);
+            const base::Lock lock(mutex_);
             taken_ -= bytes;
             if (const auto found = taken_by_.find(owner);
                 found != taken_by_.end() && (found->second -= bytes) == 0) {
@@ -142,7 +142,7 @@ class WriteBudget::State : public std::enable_shared_from_this<State> {
     const std::uint64_t share_;
     std::atomic<bool> is_short_ = false;
     std::atomic<std::uint64_t> moved_ = 0;
-    Mutex mutex_;
+    base::Mutex mutex_;
     std::uint64_t taken_ GUARDED_BY(mutex_) = 0;
     std::unordered_map<Owner, std::uint64_t> taken_by_ GUARDED_BY(mutex_);
     std::deque<Waiter> waiting_ GUARDED_BY(mutex_);
@@ -167,4 +167,4 @@ void WriteBudget::note_moved() { state_->note_moved(); }
 
 std::uint64_t WriteBudget::moved() const { return state_->moved(); }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::storage

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-namespace ucxstore {
+namespace ucxstore::storage {
 
 // No owner can keep the others out: whatever one has taken counts for them as a quarter of the
 // limit at the most. So where several have room, they can have up to three quarters more than the
@@ -39,4 +39,4 @@ class WriteBudget {
     const std::shared_ptr<State> state_;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::storage

@@ -8,16 +8,16 @@
 #include "memory/recycler.hpp"
 #include "threads/quiet_thread.hpp"
 
-namespace ucxstore {
+namespace ucxstore::threads {
 
 EventThread::EventThread(Driver& driver, std::string name)
     : driver_(driver), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
     if (!epoll_) {
-        throw_errno("creating an epoll instance", ErrorKind::resource);
+        base::throw_errno("creating an epoll instance", base::ErrorKind::resource);
     }
     epoll_event event{.events = EPOLLIN, .data = {.fd = tasks_.fd()}};
     if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, tasks_.fd(), &event) != 0) {
-        throw_errno("watching a descriptor", ErrorKind::resource);
+        base::throw_errno("watching a descriptor", base::ErrorKind::resource);
     }
     thread_ = start_quiet_thread(name, [this] { run(); }, Priority::prompt);
 }
@@ -31,7 +31,7 @@ void EventThread::watch(int fd, OnEvent on_event) {
         const int why = errno;
         watches_.erase(fd);
         errno = why;
-        throw_errno("watching a descriptor", ErrorKind::resource);
+        base::throw_errno("watching a descriptor", base::ErrorKind::resource);
     }
 }
 
@@ -58,12 +58,12 @@ void EventThread::stop() {
     thread_.join();
 }
 
-void EventThread::wait(TimePoint now) {
+void EventThread::wait(base::TimePoint now) {
     int timeout_ms = -1;
-    if (const TimePoint due = driver_.deadline(); due != TimePoint::max()) {
+    if (const base::TimePoint due = driver_.deadline(); due != base::TimePoint::max()) {
         // Not the difference where it is due: TimePoint::min() is too far away for one.
         const auto left = std::chrono::ceil<std::chrono::milliseconds>(
-            due <= now ? Clock::duration(0) : due - now);
+            due <= now ? base::Clock::duration(0) : due - now);
         timeout_ms = static_cast<int>(std::min<std::int64_t>(left.count(), 60'000));
     }
     tasks_.begin_sleep();
@@ -88,18 +88,18 @@ void EventThread::wait(TimePoint now) {
 void EventThread::run() {
     bound_.bind();
     while (!stop_.load()) {
-        wait(Clock::now());
+        wait(base::Clock::now());
         tasks_.run(driver_);
-        guarded(driver_, [&] { driver_.tick(Clock::now()); });
+        guarded(driver_, [&] { driver_.tick(base::Clock::now()); });
     }
     tasks_.close(driver_);
 }
 
 void watch_recycler(EventThread& thread) {
     // Made here, where its failure for want of descriptors has a caller to go to.
-    auto& recycler = Recycler::instance();
+    auto& recycler = memory::Recycler::instance();
     thread.post(
         [&thread, &recycler] { thread.watch(recycler.timer(), [&recycler] { recycler.trim(); }); });
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::threads

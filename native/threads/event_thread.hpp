@@ -18,7 +18,7 @@
 #include "threads/task_thread.hpp"
 #include "threads/thread_bound.hpp"
 
-namespace ucxstore {
+namespace ucxstore::threads {
 
 class EventThread : public TaskThread {
   public:
@@ -45,10 +45,10 @@ class EventThread : public TaskThread {
 
   private:
     void run();
-    void wait(TimePoint now);
+    void wait(base::TimePoint now);
 
     Driver& driver_;
-    const Fd epoll_;
+    const base::Fd epoll_;
     TaskQueue tasks_;
     ThreadBound bound_{ThreadBound::Later()};
     std::unordered_map<int, std::shared_ptr<OnEvent>> watches_;
@@ -60,4 +60,4 @@ class EventThread : public TaskThread {
 // Lets the thread give back what the recycler of this process has kept for too long.
 void watch_recycler(EventThread& thread);
 
-}  // namespace ucxstore
+}  // namespace ucxstore::threads

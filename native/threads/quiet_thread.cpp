@@ -12,7 +12,7 @@
 
 #include "base/status.hpp"
 
-namespace ucxstore {
+namespace ucxstore::threads {
 namespace {
 
 constexpr int kNicer = 10;
@@ -73,9 +73,10 @@ std::thread start_quiet_thread(const std::string& name, std::function<void()> ru
             run();
         });
     } catch (const std::system_error& error) {
-        throw Error(ErrorKind::resource, "starting the thread " + name + ": " + error.what() +
-                                             " (ulimit -u, or what a control group allows)");
+        throw base::Error(base::ErrorKind::resource,
+                          "starting the thread " + name + ": " + error.what() +
+                              " (ulimit -u, or what a control group allows)");
     }
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::threads

@@ -5,7 +5,7 @@
 #include <string>
 #include <thread>
 
-namespace ucxstore {
+namespace ucxstore::threads {
 
 // How much of a processor a thread gets that others want, too, and when. `low` is for one that
 // computes for long: with an equal share, the kernel lets a session that has something to do for a
@@ -21,4 +21,4 @@ enum class Priority { usual, low, prompt };
 std::thread start_quiet_thread(const std::string& name, std::function<void()> run,
                                Priority priority = Priority::usual);
 
-}  // namespace ucxstore
+}  // namespace ucxstore::threads

@@ -11,7 +11,7 @@
 #include "base/mutex.hpp"
 #include "threads/quiet_thread.hpp"
 
-namespace ucxstore {
+namespace ucxstore::threads {
 namespace {
 
 // Descriptors that wait, at the most. They count among those that the process may have, and their
@@ -28,10 +28,10 @@ constexpr std::chrono::milliseconds kWaitForMore{500};
 
 struct Reclaimer::State {
     const pid_t pid = getpid();
-    Mutex mutex;
-    Condition changed;
+    base::Mutex mutex;
+    base::Condition changed;
     struct File {
-        Fd descriptor;
+        base::Fd descriptor;
         std::uint64_t memory;
     };
     std::deque<File> files GUARDED_BY(mutex);
@@ -47,17 +47,17 @@ Reclaimer::~Reclaimer() {
     if (getpid() != state_->pid) {
         return;  // a forked child, which has neither the thread nor perhaps the lock
     }
-    UniqueLock lock(state_->mutex);
+    base::UniqueLock lock(state_->mutex);
     state_->ending = true;
     state_->changed.notify_all();
     state_->changed.wait(lock, [this]() REQUIRES(state_->mutex) { return !state_->running; });
 }
 
-void Reclaimer::reclaim(Fd file, std::uint64_t memory) noexcept try {
+void Reclaimer::reclaim(base::Fd file, std::uint64_t memory) noexcept try {
     if (!file) {
         return;
     }
-    const Lock lock(state_->mutex);
+    const base::Lock lock(state_->mutex);
     if (state_->files.size() >= kMostFiles ||
         (state_->memory > 0 && state_->memory + memory > kMostMemory)) {
         return;
@@ -73,14 +73,14 @@ void Reclaimer::reclaim(Fd file, std::uint64_t memory) noexcept try {
 }
 
 void Reclaimer::wait() noexcept {
-    UniqueLock lock(state_->mutex);
+    base::UniqueLock lock(state_->mutex);
     state_->changed.wait(lock, [this]() REQUIRES(state_->mutex) {
         return state_->files.empty() && !state_->closing;
     });
 }
 
 void Reclaimer::run(const std::shared_ptr<State>& state) {
-    UniqueLock lock(state->mutex);
+    base::UniqueLock lock(state->mutex);
     while (state->changed.wait_for(lock, kWaitForMore, [&]() REQUIRES(state->mutex) {
         return state->ending || !state->files.empty();
     }) && !state->files.empty()) {
@@ -98,8 +98,8 @@ void Reclaimer::run(const std::shared_ptr<State>& state) {
     state->changed.notify_all();
 }
 
-Fd open_to_reclaim(const Fd& directory, const std::string& name) {
-    return Fd(openat(directory.get(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+base::Fd open_to_reclaim(const base::Fd& directory, const std::string& name) {
+    return base::Fd(openat(directory.get(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::threads

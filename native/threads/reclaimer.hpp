@@ -7,7 +7,7 @@
 
 #include "base/handle.hpp"
 
-namespace ucxstore {
+namespace ucxstore::threads {
 
 // A file without a name is freed as its last descriptor is closed. That takes a while: its pages go
 // (16 MiB of them in 2 ms), and the file system may tell the disk about every block. A progress
@@ -22,7 +22,7 @@ class Reclaimer {
 
     // Closes a descriptor, which may be empty, soon; or at once, if too many wait already, or files
     // with too many bytes of memory. `memory`: how many this one has.
-    void reclaim(Fd file, std::uint64_t memory = 0) noexcept;
+    void reclaim(base::Fd file, std::uint64_t memory = 0) noexcept;
 
     // Waits until all that it has taken is freed: for who needs the room on the disk.
     void wait() noexcept;
@@ -35,6 +35,6 @@ class Reclaimer {
 };
 
 // The file of this name, opened for nothing but to be reclaimed; empty where that is not possible.
-Fd open_to_reclaim(const Fd& directory, const std::string& name);
+base::Fd open_to_reclaim(const base::Fd& directory, const std::string& name);
 
-}  // namespace ucxstore
+}  // namespace ucxstore::threads

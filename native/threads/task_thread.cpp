@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace ucxstore {
+namespace ucxstore::threads {
 
 void WaitedTask::run() noexcept {
     try {
@@ -10,13 +10,13 @@ void WaitedTask::run() noexcept {
     } catch (...) {
         failure_ = std::current_exception();
     }
-    const Lock lock(mutex_);
+    const base::Lock lock(mutex_);
     done_ = true;
     ran_.notify_all();  // under the lock: see run()
 }
 
 void WaitedTask::wait() {
-    UniqueLock lock(mutex_);
+    base::UniqueLock lock(mutex_);
     ran_.wait(lock, [this]() REQUIRES(mutex_) { return done_; });
     if (failure_) {
         std::rethrow_exception(failure_);
@@ -25,7 +25,7 @@ void WaitedTask::wait() {
 
 bool TaskQueue::push(Task task) {
     {
-        const Lock lock(mutex_);
+        const base::Lock lock(mutex_);
         if (closed_) {
             return false;
         }
@@ -40,7 +40,7 @@ bool TaskQueue::push(Task task) {
 
 bool TaskQueue::push(WaitedTask& task) {
     {
-        const Lock lock(mutex_);
+        const base::Lock lock(mutex_);
         if (closed_) {
             return false;
         }
@@ -60,7 +60,7 @@ bool TaskQueue::run(TaskThread::Driver& driver) {
     std::vector<Task> tasks;
     WaitedTask* last = nullptr;
     {
-        const Lock lock(mutex_);
+        const base::Lock lock(mutex_);
         tasks.swap(tasks_);
         last = std::exchange(waited_, nullptr);
         any_.store(false);
@@ -81,10 +81,10 @@ bool TaskQueue::run(TaskThread::Driver& driver) {
 
 void TaskQueue::close(TaskThread::Driver& driver) {
     {
-        const Lock lock(mutex_);
+        const base::Lock lock(mutex_);
         closed_ = true;
     }
     run(driver);
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::threads

@@ -13,7 +13,7 @@
 #include "base/mutex.hpp"
 #include "base/status.hpp"
 
-namespace ucxstore {
+namespace ucxstore::threads {
 
 using Task = std::function<void()>;
 
@@ -38,8 +38,8 @@ class WaitedTask {
     void (*const call_)(void*);
     WaitedTask* next_ = nullptr;
     std::exception_ptr failure_;
-    Mutex mutex_;
-    Condition ran_;
+    base::Mutex mutex_;
+    base::Condition ran_;
     bool done_ GUARDED_BY(mutex_) = false;
 };
 
@@ -50,9 +50,9 @@ class TaskThread {
       public:
         virtual ~Driver() = default;
         // Looks at deadlines and failures: after whatever has happened, and when it is due.
-        virtual void tick(TimePoint now) = 0;
+        virtual void tick(base::TimePoint now) = 0;
         // When tick() must run at the latest if nothing happens; TimePoint::max() for never.
-        virtual TimePoint deadline() const = 0;
+        virtual base::TimePoint deadline() const = 0;
         // A task, an event or a tick has failed, mostly for want of memory, and nobody knows what
         // it was for: ends, with this reason, whatever it may have been.
         virtual void failed(const char* why) noexcept { static_cast<void>(why); }
@@ -89,7 +89,7 @@ class TaskThread {
     auto call(Work task, const char* stopped) -> decltype(task()) {
         decltype(task()) result{};
         if (!post_and_wait([&] { result = task(); })) {
-            throw Error(ErrorKind::connect, stopped);
+            throw base::Error(base::ErrorKind::connect, stopped);
         }
         return result;
     }
@@ -130,8 +130,8 @@ class TaskQueue {
     void close(TaskThread::Driver& driver);
 
   private:
-    const EventFd wake_;
-    Mutex mutex_;
+    const base::EventFd wake_;
+    base::Mutex mutex_;
     std::vector<Task> tasks_ GUARDED_BY(mutex_);
     WaitedTask* waited_ GUARDED_BY(mutex_) = nullptr;  // the last of them, and so on
     bool closed_ GUARDED_BY(mutex_) = false;
@@ -139,4 +139,4 @@ class TaskQueue {
     std::atomic<bool> sleeping_ = false;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::threads

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <thread>
 
-namespace ucxstore {
+namespace ucxstore::threads {
 
 // To be a member of an object that only one thread may use. check() costs a load and a comparison.
 // On another thread it ends the process: two threads would change the same memory at once.
@@ -33,4 +33,4 @@ class ThreadBound {
     std::atomic<std::thread::id> thread_;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::threads

@@ -11,7 +11,7 @@
 
 #include "threads/quiet_thread.hpp"
 
-namespace ucxstore {
+namespace ucxstore::threads {
 namespace {
 
 // So what is freed together is trimmed together, after the last of it.
@@ -52,4 +52,4 @@ void trim_soon() noexcept try {
     trims = 0;
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::threads

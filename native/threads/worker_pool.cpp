@@ -6,7 +6,7 @@
 
 #include "base/mutex.hpp"
 
-namespace ucxstore {
+namespace ucxstore::threads {
 namespace {
 
 constexpr std::chrono::seconds kIdle{10};
@@ -21,22 +21,22 @@ struct WorkerPool::State {
     const int spare;
     const char* const name;
     const Priority priority;
-    Mutex mutex;
-    Condition changed;  // there is work, or an end
-    Condition settled;  // there is none
-    FairQueue<Task> tasks GUARDED_BY(mutex);
+    base::Mutex mutex;
+    base::Condition changed;  // there is work, or an end
+    base::Condition settled;  // there is none
+    base::FairQueue<Task> tasks GUARDED_BY(mutex);
     int threads GUARDED_BY(mutex) = 0;
     int idle GUARDED_BY(mutex) = 0;  // of these
     bool ending GUARDED_BY(mutex) = false;
 
     // Whose work is done by the last of so many threads that have some.
-    Next next_of(int busy) const {
-        return busy <= most       ? Next::anybody
-               : busy == most + 1 ? Next::idle_origins
-                                  : Next::idle_sessions;
+    base::Next next_of(int busy) const {
+        return busy <= most       ? base::Next::anybody
+               : busy == most + 1 ? base::Next::idle_origins
+                                  : base::Next::idle_sessions;
     }
     // By a thread that is not idle: what it is to do; nullopt for nothing.
-    std::optional<FairQueue<Task>::Taken> take() REQUIRES(mutex) {
+    std::optional<base::FairQueue<Task>::Taken> take() REQUIRES(mutex) {
         auto taken = tasks.take(next_of(threads - idle));
         if (taken) {
             wake_one_more();  // whose turn it may be now
@@ -55,15 +55,15 @@ WorkerPool::WorkerPool(int most_threads, int spare_threads, const char* name, Pr
     : state_(std::make_shared<State>(most_threads, spare_threads, name, priority)) {}
 
 WorkerPool::~WorkerPool() {
-    const Lock lock(state_->mutex);
+    const base::Lock lock(state_->mutex);
     state_->ending = true;
     state_->changed.notify_all();
 }
 
-void WorkerPool::post(Task task, const Whose& whose) {
+void WorkerPool::post(Task task, const base::Whose& whose) {
     Task here;
     {
-        const Lock lock(state_->mutex);
+        const base::Lock lock(state_->mutex);
         state_->tasks.push(whose, std::move(task));
         here = take_back_if_alone(whose);
     }
@@ -72,10 +72,10 @@ void WorkerPool::post(Task task, const Whose& whose) {
     }
 }
 
-void WorkerPool::post_first(Task task, const Whose& whose) {
+void WorkerPool::post_first(Task task, const base::Whose& whose) {
     Task here;
     {
-        const Lock lock(state_->mutex);
+        const base::Lock lock(state_->mutex);
         state_->tasks.push_first(whose, std::move(task));
         here = take_back_if_alone(whose);
     }
@@ -84,8 +84,8 @@ void WorkerPool::post_first(Task task, const Whose& whose) {
     }
 }
 
-bool WorkerPool::try_post(Task task, const Whose& whose) {
-    const Lock lock(state_->mutex);
+bool WorkerPool::try_post(Task task, const base::Whose& whose) {
+    const base::Lock lock(state_->mutex);
     state_->tasks.push(whose, std::move(task));
     if (!ready_for_one_more()) {
         state_->tasks.pop_last(whose);
@@ -94,13 +94,13 @@ bool WorkerPool::try_post(Task task, const Whose& whose) {
     return true;
 }
 
-Task WorkerPool::take_back_if_alone(const Whose& whose) REQUIRES(state_->mutex) {
+Task WorkerPool::take_back_if_alone(const base::Whose& whose) REQUIRES(state_->mutex) {
     return ready_for_one_more() ? Task() : state_->tasks.pop_last(whose);  // it is the only one
 }
 
 // Sees to a thread for one more task. False where there is none at all.
 bool WorkerPool::ready_for_one_more() REQUIRES(state_->mutex) {
-    FairQueue<Task>& tasks = state_->tasks;
+    base::FairQueue<Task>& tasks = state_->tasks;
     state_->wake_one_more();
     if (static_cast<std::size_t>(state_->idle) >= tasks.size()) {
         return true;
@@ -122,14 +122,14 @@ bool WorkerPool::ready_for_one_more() REQUIRES(state_->mutex) {
 }
 
 bool WorkerPool::settle(std::chrono::milliseconds patience) {
-    UniqueLock lock(state_->mutex);
+    base::UniqueLock lock(state_->mutex);
     return state_->settled.wait_for(lock, patience, [this]() REQUIRES(state_->mutex) {
         return state_->tasks.empty() && state_->idle == state_->threads;
     });
 }
 
 void WorkerPool::run(const std::shared_ptr<State>& state) {
-    UniqueLock lock(state->mutex);
+    base::UniqueLock lock(state->mutex);
     while (true) {
         auto next = state->take();
         if (!next) {
@@ -164,4 +164,4 @@ void WorkerPool::run(const std::shared_ptr<State>& state) {
     state->settled.notify_all();
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::threads

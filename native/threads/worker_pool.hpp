@@ -10,7 +10,7 @@
 #include "threads/quiet_thread.hpp"
 #include "threads/task_thread.hpp"
 
-namespace ucxstore {
+namespace ucxstore::threads {
 
 // Called from any thread.
 class WorkerPool {
@@ -30,11 +30,11 @@ class WorkerPool {
     ~WorkerPool();
 
     // Runs the task on one of the threads; here, where none can be made.
-    void post(Task task, const Whose& whose = {});
+    void post(Task task, const base::Whose& whose = {});
     // The same, before all that waits of the same session.
-    void post_first(Task task, const Whose& whose = {});
+    void post_first(Task task, const base::Whose& whose = {});
     // As post(), but false, and the task is dropped, where no thread can be made.
-    [[nodiscard]] bool try_post(Task task, const Whose& whose = {});
+    [[nodiscard]] bool try_post(Task task, const base::Whose& whose = {});
     // Waits until all that was posted has run; false where `patience` is not enough for that.
     bool settle(std::chrono::milliseconds patience);
 
@@ -42,10 +42,10 @@ class WorkerPool {
     struct State;
     bool ready_for_one_more();
     // The last one again, where there is no thread for it: the caller runs it. Else none.
-    Task take_back_if_alone(const Whose& whose);
+    Task take_back_if_alone(const base::Whose& whose);
     static void run(const std::shared_ptr<State>& state);
 
     const std::shared_ptr<State> state_;  // threads hold it, too
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::threads

@@ -9,7 +9,7 @@
 
 #include "base/status.hpp"
 
-namespace ucxstore {
+namespace ucxstore::ucx {
 namespace {
 
 // The first byte: the version of the format, and flags (version 1) or UCX's release (version 2).
@@ -42,7 +42,7 @@ constexpr unsigned kMostDomains = 64;
 constexpr unsigned kLegacy = 0x60;
 
 [[noreturn]] void refuse(const std::string& what) {
-    throw Error(ErrorKind::connect, "the peer's UCX address is malformed: " + what);
+    throw base::Error(base::ErrorKind::connect, "the peer's UCX address is malformed: " + what);
 }
 
 class AddressReader {
@@ -185,7 +185,7 @@ void check_transport(const WorkerAddress::Transport& ours, const WorkerAddress::
 std::vector<End> tcp_ends(std::string_view packed) {
     try {
         return WorkerAddress::read(packed).ends();
-    } catch (const Error&) {
+    } catch (const base::Error&) {
         return {};
     }
 }
@@ -249,13 +249,14 @@ std::vector<Host> WorkerAddress::hosts() const {
 
 void check_address(const std::string& ours, const std::string& theirs) {
     if (theirs.size() < 2 || theirs[0] != ours[0]) {
-        throw Error(ErrorKind::connect,
-                    "the peer's UCX address is malformed, or of a UCX too different from this one");
+        throw base::Error(
+            base::ErrorKind::connect,
+            "the peer's UCX address is malformed, or of a UCX too different from this one");
     }
     WorkerAddress own;
     try {
         own = WorkerAddress::read(ours);
-    } catch (const Error&) {
+    } catch (const base::Error&) {
         return;
     }
     const WorkerAddress peer = WorkerAddress::read(theirs);
@@ -271,4 +272,4 @@ void check_address(const std::string& ours, const std::string& theirs) {
     }
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx

@@ -10,7 +10,7 @@
 
 #include "ucx/network.hpp"
 
-namespace ucxstore {
+namespace ucxstore::ucx {
 
 struct WorkerAddress {
     // A transport of the worker's, and how it is reached. The texts are bytes of the address.
@@ -44,4 +44,4 @@ std::uint16_t transport_name(std::string_view name);
 // byte, the version, is compared.
 void check_address(const std::string& ours, const std::string& theirs);
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx

@@ -6,7 +6,7 @@
 #include "base/status.hpp"
 #include "ucx/address.hpp"
 
-namespace ucxstore {
+namespace ucxstore::ucx {
 namespace {
 
 const Host kLoopbackV4{.v6 = false, .bytes = {127, 0, 0, 1}};
@@ -17,7 +17,7 @@ const Host kLoopbackV6{.v6 = true, .bytes = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 std::vector<Host> hosts_of(const std::string& address) {
     try {
         return WorkerAddress::read(address).hosts();
-    } catch (const Error&) {
+    } catch (const base::Error&) {
         return {};  // of a UCX that we cannot read, or malformed, which shows elsewhere
     }
 }
@@ -31,8 +31,9 @@ Callers callers_of(int control, const std::string& address) {
     if (is_here) {
         callers.user = user_at_other_end(control);
         if (!callers.user) {
-            throw Error(ErrorKind::connect,
-                        "the kernel does not say whose process this client of the same host is");
+            throw base::Error(
+                base::ErrorKind::connect,
+                "the kernel does not say whose process this client of the same host is");
         }
         callers.hosts = {kLoopbackV4, kLoopbackV6};
     }
@@ -45,4 +46,4 @@ Callers callers_of(int control, const std::string& address) {
     return callers;
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx

@@ -9,7 +9,7 @@
 
 #include "ucx/network.hpp"
 
-namespace ucxstore {
+namespace ucxstore::ucx {
 
 struct Callers {
     std::vector<Host> hosts;
@@ -22,4 +22,4 @@ struct Callers {
 // whose process a client of this host is.
 Callers callers_of(int control, const std::string& address);
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx

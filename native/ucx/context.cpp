@@ -14,7 +14,7 @@
 #include "base/status.hpp"
 #include "base/ucx_library.hpp"
 
-namespace ucxstore {
+namespace ucxstore::ucx {
 namespace {
 
 constexpr std::array<std::pair<const char*, const char*>, 10> kDefaults = {{
@@ -45,17 +45,17 @@ void apply_defaults(ucp_config_t* config, const Options& options) {
     for (const auto& [name, value] : kDefaults) {
         const std::string variable = std::string("UCX_") + name;
         if (!is_given(name, options)) {
-            check(ucp_config_modify(config, name, value), "UCX option " + variable);
+            base::check(base::ucp_config_modify(config, name, value), "UCX option " + variable);
         }
     }
 }
 
 void apply_options(ucp_config_t* config, const Options& options) {
     for (const auto& [name, value] : options) {
-        const ucs_status_t status = ucp_config_modify(config, name.c_str(), value.c_str());
+        const ucs_status_t status = base::ucp_config_modify(config, name.c_str(), value.c_str());
         if (status != UCS_OK) {
-            throw Error(ErrorKind::argument,
-                        "UCX option " + name + "=" + value + ": " + ucs_status_string(status));
+            throw base::Error(base::ErrorKind::argument, "UCX option " + name + "=" + value + ": " +
+                                                             base::ucs_status_string(status));
         }
     }
 }
@@ -82,10 +82,12 @@ void apply_device(ucp_config_t* config, const Options& options, const std::strin
         return;
     }
     const std::string ports = rdma_ports();
-    check(ucp_config_modify(config, kDevices, (device + ports).c_str()), "UCX_NET_DEVICES");
+    base::check(base::ucp_config_modify(config, kDevices, (device + ports).c_str()),
+                "UCX_NET_DEVICES");
     if (!ports.empty() && !is_given("WARN_INVALID_CONFIG", options)) {
         // A UCX that was built without RDMA warns of such devices.
-        check(ucp_config_modify(config, "WARN_INVALID_CONFIG", "n"), "UCX_WARN_INVALID_CONFIG");
+        base::check(base::ucp_config_modify(config, "WARN_INVALID_CONFIG", "n"),
+                    "UCX_WARN_INVALID_CONFIG");
     }
 }
 
@@ -96,7 +98,8 @@ void apply_transports(ucp_config_t* config, const Options& options, SharedMemory
     } else if (const char* variable = std::getenv("UCX_TLS"); variable != nullptr) {
         wanted = variable;
     }
-    check(ucp_config_modify(config, kTransports, transports(wanted, memory).c_str()), "UCX_TLS");
+    base::check(base::ucp_config_modify(config, kTransports, transports(wanted, memory).c_str()),
+                "UCX_TLS");
 }
 
 constexpr const char* kRegistrationCache = "RCACHE_ENABLE";
@@ -121,10 +124,11 @@ bool hooks_are_off() {
            says("UCX_MEM_MMAP_HOOK_MODE", {"none"});
 }
 
-ConfigHandle configure(const Options& options, const std::string& device, SharedMemory memory) {
+base::ConfigHandle configure(const Options& options, const std::string& device,
+                             SharedMemory memory) {
     ucp_config_t* config = nullptr;
-    check(ucp_config_read(nullptr, nullptr, &config), "reading the UCX configuration");
-    ConfigHandle owner(config);
+    base::check(base::ucp_config_read(nullptr, nullptr, &config), "reading the UCX configuration");
+    base::ConfigHandle owner(config);
     apply_defaults(config, options);
     apply_device(config, options, device);
     apply_options(config, options);
@@ -132,7 +136,7 @@ ConfigHandle configure(const Options& options, const std::string& device, Shared
     return owner;
 }
 
-ucs_status_t start(const ucp_config_t* config, ContextHandle& handle) {
+ucs_status_t start(const ucp_config_t* config, base::ContextHandle& handle) {
     ucp_params_t params{};
     params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
     params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
@@ -140,7 +144,7 @@ ucs_status_t start(const ucp_config_t* config, ContextHandle& handle) {
     ucp_context_h context = nullptr;
     // The version that we need, not the one of the headers at hand: ucp_init() would complain about
     // a library that is older than they are.
-    const ucs_status_t status = ucp_init_version(1, 18, &params, config, &context);
+    const ucs_status_t status = base::ucp_init_version(1, 18, &params, config, &context);
     if (status == UCS_OK) {
         handle.reset(context);
     }
@@ -150,8 +154,8 @@ ucs_status_t start(const ucp_config_t* config, ContextHandle& handle) {
 }  // namespace
 
 void check_options(const Options& options) {
-    load_ucx();  // not inside UCX, as in the constructor of Context
-    const InUcx inside;
+    base::load_ucx();  // not inside UCX, as in the constructor of Context
+    const base::InUcx inside;
     configure(options, kLoopback, SharedMemory::on);
 }
 
@@ -161,18 +165,18 @@ bool is_given(const std::string& name, const Options& options) {
 
 Context::Context(const Options& options, const std::string& device, SharedMemory memory) {
     // Not inside UCX: it may wait for the GIL, and its holder may be forking.
-    const UcxLibrary& ucx = load_ucx();
+    const base::UcxLibrary& ucx = base::load_ucx();
     const bool has_hooks = ucx.has_hooks && !hooks_are_off();
-    const InUcx inside;
+    const base::InUcx inside;
     const auto wanted = wanted_cache(options);
-    const bool hooks_are_safe = !forked_after_ucx_started();
+    const bool hooks_are_safe = !base::forked_after_ucx_started();
     if (!wanted || *wanted == "try") {
         // UCX tells whether it has a cache only by refusing to start where one is insisted on. A
         // cache that is made waits for the hooks' lock, which in a forked child may be for ever.
-        const ConfigHandle config = configure(options, device, memory);
+        const base::ConfigHandle config = configure(options, device, memory);
         const bool may_have = has_hooks && hooks_are_safe;
-        check(ucp_config_modify(config.get(), kRegistrationCache, may_have ? "y" : "n"),
-              "UCX_RCACHE_ENABLE");
+        base::check(base::ucp_config_modify(config.get(), kRegistrationCache, may_have ? "y" : "n"),
+                    "UCX_RCACHE_ENABLE");
         if (start(config.get(), handle_) == UCS_OK) {
             has_registration_cache_ = may_have;
             return;
@@ -180,19 +184,20 @@ Context::Context(const Options& options, const std::string& device, SharedMemory
     } else {
         const bool insists = *wanted == "y" || *wanted == "yes" || *wanted == "1";
         if (insists && !ucx.has_hooks) {
-            throw Error(ErrorKind::argument,
-                        "UCX option RCACHE_ENABLE=" + *wanted +
-                            ": UCX was loaded without its hooks on mmap, which the cache needs; "
-                            "set UCX_MEM_MMAP_HOOK_MODE=bistro in the environment");
+            throw base::Error(
+                base::ErrorKind::argument,
+                "UCX option RCACHE_ENABLE=" + *wanted +
+                    ": UCX was loaded without its hooks on mmap, which the cache needs; "
+                    "set UCX_MEM_MMAP_HOOK_MODE=bistro in the environment");
         }
         has_registration_cache_ = insists && has_hooks;
     }
-    check(start(configure(options, device, memory).get(), handle_), "starting UCX");
+    base::check(start(configure(options, device, memory).get(), handle_), "starting UCX");
 }
 
 Context::~Context() {
-    const InUcx inside;
+    const base::InUcx inside;
     handle_.reset();
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx

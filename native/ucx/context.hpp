@@ -7,7 +7,7 @@
 #include "base/handle.hpp"
 #include "ucx/transports.hpp"
 
-namespace ucxstore {
+namespace ucxstore::ucx {
 
 // UCX options by name without "UCX_", e.g. {"TLS": "tcp"}.
 using Options = std::map<std::string, std::string>;
@@ -41,8 +41,8 @@ class Context {
     bool has_registration_cache() const { return has_registration_cache_; }
 
   private:
-    ContextHandle handle_;
+    base::ContextHandle handle_;
     bool has_registration_cache_ = false;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx

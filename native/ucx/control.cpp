@@ -6,11 +6,11 @@
 
 #include "base/inherited.hpp"
 
-namespace ucxstore {
-Control::Control(Progress& progress, Fd fd, std::function<void()> on_end)
+namespace ucxstore::ucx {
+Control::Control(Progress& progress, base::Fd fd, std::function<void()> on_end)
     : progress_(progress), fd_(std::move(fd)) {
     progress_.watch(fd_.get(), [this, on_end = std::move(on_end)] { look(on_end); });
-    enlist_for_children(fd_.get());
+    base::enlist_for_children(fd_.get());
 }
 
 void Control::look(const std::function<void()>& on_end) {
@@ -28,11 +28,11 @@ void Control::look(const std::function<void()>& on_end) {
 void Control::close() {
     if (fd_) {
         progress_.unwatch(fd_.get());
-        strike_off_for_children(fd_.get());
+        base::strike_off_for_children(fd_.get());
         // A forked child may hold a copy of the descriptor: close alone would not tell the peer.
         shutdown(fd_.get(), SHUT_RDWR);
         fd_.reset();
     }
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx

@@ -7,13 +7,13 @@
 #include "base/handle.hpp"
 #include "ucx/progress.hpp"
 
-namespace ucxstore {
+namespace ucxstore::ucx {
 
 class Control {
   public:
     // Takes `fd` over. `on_end` runs once, on the progress thread. Only there may this be made
     // and destroyed.
-    Control(Progress& progress, Fd fd, std::function<void()> on_end);
+    Control(Progress& progress, base::Fd fd, std::function<void()> on_end);
     Control(const Control&) = delete;
     Control& operator=(const Control&) = delete;
     ~Control() { close(); }
@@ -25,7 +25,7 @@ class Control {
     void look(const std::function<void()>& on_end);
 
     Progress& progress_;
-    Fd fd_;
+    base::Fd fd_;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx

@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-namespace ucxstore {
+namespace ucxstore::ucx {
 namespace {
 
 using namespace std::chrono_literals;
@@ -99,4 +99,4 @@ void Crowding::rested(Clock::time_point now, Clock::duration took, Clock::durati
     }
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace ucxstore {
+namespace ucxstore::ucx {
 
 // Two threads that wait for one another, and yield meanwhile, look idle to the scheduler, which may
 // leave both on one core for seconds while another is free: a transfer then takes the sum of their
@@ -29,4 +29,4 @@ class Crowding {
     std::uint32_t random_ = 0;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx

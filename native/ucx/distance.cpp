@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace ucxstore {
+namespace ucxstore::ucx {
 namespace {
 
 // Smaller copies measure the clock rather than the distance.
@@ -35,4 +35,4 @@ void Distance::note(std::uint64_t bytes, std::chrono::nanoseconds took) {
     best_ = 0;
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx

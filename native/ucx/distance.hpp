@@ -4,7 +4,7 @@
 #include <chrono>
 #include <cstdint>
 
-namespace ucxstore {
+namespace ucxstore::ucx {
 
 // What goes over shared memory is written to lines that the reader has just had in its cache. If
 // its core shares a cache with ours, the lines come fast, and the reader finds them in that cache;
@@ -25,4 +25,4 @@ class Distance {
     int far_for_ = 0;  // copies more
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx

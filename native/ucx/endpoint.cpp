@@ -10,7 +10,7 @@
 #include "base/status.hpp"
 #include "ucx/address.hpp"
 
-namespace ucxstore {
+namespace ucxstore::ucx {
 
 namespace {
 
@@ -33,7 +33,7 @@ bool are_all_of(std::span<const std::string_view> transports,
 }  // namespace
 
 void Endpoint::check_address(const Worker& worker, const std::string& address) {
-    ucxstore::check_address(worker.address(), address);
+    ucx::check_address(worker.address(), address);
 }
 
 Endpoint::Endpoint(Worker& worker, const std::string& address) : worker_(worker) {
@@ -47,7 +47,7 @@ Endpoint::Endpoint(Worker& worker, const std::string& address) : worker_(worker)
     params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
     params.err_handler.cb = &Endpoint::on_error;
     params.err_handler.arg = this;
-    check(ucp_ep_create(worker.get(), &params, &handle_), "creating a UCX endpoint");
+    base::check(base::ucp_ep_create(worker.get(), &params, &handle_), "creating a UCX endpoint");
     const auto chosen = lanes();
     worker.moves_only_in_progress = are_all_of(kOfTheProcessor, chosen);
     worker.shares_memory = are_all_of(kShared, chosen);
@@ -58,7 +58,7 @@ void Endpoint::on_error(void* argument, ucp_ep_h, ucs_status_t status) {
     auto* self = static_cast<Endpoint*>(argument);
     if (self != nullptr) {
         self->failed_ = true;
-        self->cause_ = ucs_status_string(status);
+        self->cause_ = base::ucs_status_string(status);
     }
 }
 
@@ -72,7 +72,7 @@ std::vector<std::string> Endpoint::lanes() const {
     attributes.transports.entries = entries.data();
     attributes.transports.num_entries = entries.size();
     attributes.transports.entry_size = sizeof(ucp_transport_entry_t);
-    if (ucp_ep_query(handle_, &attributes) != UCS_OK) {
+    if (base::ucp_ep_query(handle_, &attributes) != UCS_OK) {
         return {};
     }
     std::vector<std::string> lanes;
@@ -95,14 +95,14 @@ void Endpoint::close() {
     params.flags = UCP_EP_CLOSE_FLAG_FORCE;
     params.cb.send = [](void* request, ucs_status_t, void* worker) {
         --static_cast<Worker*>(worker)->closing;
-        ucp_request_free(request);
+        base::ucp_request_free(request);
     };
     params.user_data = &worker_;
     failed_ = true;
     worker_.used = true;
-    if (UCS_PTR_IS_PTR(ucp_ep_close_nbx(std::exchange(handle_, nullptr), &params))) {
+    if (UCS_PTR_IS_PTR(base::ucp_ep_close_nbx(std::exchange(handle_, nullptr), &params))) {
         ++worker_.closing;
     }
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx

@@ -7,7 +7,7 @@
 
 #include "ucx/worker.hpp"
 
-namespace ucxstore {
+namespace ucxstore::ucx {
 
 class Endpoint {
   public:
@@ -41,4 +41,4 @@ class Endpoint {
     std::string cause_;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx

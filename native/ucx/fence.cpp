@@ -16,7 +16,7 @@
 
 #include "base/status.hpp"
 
-namespace ucxstore {
+namespace ucxstore::ucx {
 namespace {
 
 // ---- filters ----
@@ -135,9 +135,10 @@ bool set_key(int fd, const Prefix& prefix, bool mapped, bool wanted) {
 }
 
 [[noreturn]] void fail(const std::string& why) {
-    throw Error(ErrorKind::connect,
-                "the kernel does not let this process keep others from UCX's TCP sockets (" + why +
-                    "), so UCX is not used; docs/security.md says what UCXSTORE_GATE=off risks");
+    throw base::Error(
+        base::ErrorKind::connect,
+        "the kernel does not let this process keep others from UCX's TCP sockets (" + why +
+            "), so UCX is not used; docs/security.md says what UCXSTORE_GATE=off risks");
 }
 
 std::string reason(const char* option) { return std::string(option) + ": " + std::strerror(errno); }
@@ -153,7 +154,7 @@ std::vector<Prefix> all_but(const std::vector<Host>& hosts, bool v6) {
 
 Fence::Fence(int fd, const End& end) : fd_(fcntl(fd, F_DUPFD_CLOEXEC, 0)), end_(end) {
     if (!fd_) {
-        throw_errno("duplicating a descriptor of UCX's", ErrorKind::connect);
+        base::throw_errno("duplicating a descriptor of UCX's", base::ErrorKind::connect);
     }
     if (set_filter({})) {
         return;
@@ -201,8 +202,8 @@ bool Fence::set_keys(const std::vector<Host>& hosts) {
 
 void shut(int fd) {
     const auto end = own_end(fd);
-    require(end.has_value(), "it is no socket of IP's");
+    base::require(end.has_value(), "it is no socket of IP's");
     Fence(fd, *end);
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx

@@ -14,7 +14,7 @@
 #include "base/handle.hpp"
 #include "ucx/network.hpp"
 
-namespace ucxstore {
+namespace ucxstore::ucx {
 
 // A range of addresses: those that begin with the first `bits` bits of `host`.
 struct Prefix {
@@ -46,7 +46,7 @@ class Fence {
     bool set_filter(const std::vector<Host>& hosts) const;
     bool set_keys(const std::vector<Host>& hosts);
 
-    Fd fd_;
+    base::Fd fd_;
     End end_;
     bool has_keys_ = false;
     std::vector<Prefix> keyed_;  // sorted
@@ -55,4 +55,4 @@ class Fence {
 // Shuts the socket `fd` to all. Throws Error(argument) where it is none of IP's, and as Fence().
 void shut(int fd);
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx

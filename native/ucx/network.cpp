@@ -15,7 +15,7 @@
 #include "base/handle.hpp"
 #include "base/status.hpp"
 
-namespace ucxstore {
+namespace ucxstore::ucx {
 namespace {
 
 constexpr std::array<std::uint8_t, 12> kMapped = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
@@ -51,7 +51,7 @@ std::optional<End> ask(int fd, Ask function) {
 std::string find_device(const Host& host) {
     ifaddrs* first = nullptr;
     if (getifaddrs(&first) != 0) {
-        throw_errno("asking for the network's devices", ErrorKind::connect);
+        base::throw_errno("asking for the network's devices", base::ErrorKind::connect);
     }
     const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(first, &freeifaddrs);
     for (const ifaddrs* one = first; one != nullptr; one = one->ifa_next) {
@@ -84,7 +84,7 @@ std::optional<inet_diag_msg> socket_from(const End& from, const End& to) {
     request.id.idiag_cookie[0] = request.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
 
     // The kernel answers before send() returns, so nothing here waits.
-    const Fd netlink(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
+    const base::Fd netlink(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
     alignas(nlmsghdr) std::array<char, 4096> answer;
     if (!netlink || send(netlink.get(), &question, sizeof(question), 0) < 0) {
         return std::nullopt;
@@ -131,7 +131,8 @@ bool is_of_this_host(const Host& host) { return host.is_loopback() || !find_devi
 std::string device_of(const Host& host) {
     std::string name = find_device(host);
     if (name.empty()) {
-        throw Error(ErrorKind::connect, "no network device has the address of this connection");
+        throw base::Error(base::ErrorKind::connect,
+                          "no network device has the address of this connection");
     }
     return name;
 }
@@ -153,4 +154,4 @@ std::optional<uid_t> user_at_other_end(int fd) {
     return is_held ? std::optional<uid_t>(found->idiag_uid) : std::nullopt;
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx

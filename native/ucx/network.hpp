@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-namespace ucxstore {
+namespace ucxstore::ucx {
 
 // An IP address. One of IPv4 that is mapped into IPv6 is one of IPv4.
 struct Host {
@@ -46,4 +46,4 @@ std::string device_of(const Host& host);
 // kernel does not tell.
 std::optional<uid_t> user_at_other_end(int fd);
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace ucxstore {
+namespace ucxstore::ucx {
 
 Peer::Peer(std::unique_ptr<Worker> worker, std::chrono::seconds release_timeout)
     : worker_(std::move(worker)), release_timeout_(release_timeout) {}
@@ -12,14 +12,14 @@ bool Peer::begin_close() {
     if (closed_.exchange(true)) {
         return false;
     }
-    closed_at_ = Clock::now();
+    closed_at_ = base::Clock::now();
     control_.reset();
     return true;
 }
 
-bool Peer::settle(Progress& progress, TimePoint now, bool overdue) {
+bool Peer::settle(Progress& progress, base::TimePoint now, bool overdue) {
     return worker_ == nullptr ||
            progress.retire(worker_, overdue || now - closed_at_ > release_timeout_);
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx

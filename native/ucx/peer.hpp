@@ -11,7 +11,7 @@
 #include "ucx/progress.hpp"
 #include "ucx/worker.hpp"
 
-namespace ucxstore {
+namespace ucxstore::ucx {
 
 class Peer : public std::enable_shared_from_this<Peer> {
   public:
@@ -36,26 +36,26 @@ class Peer : public std::enable_shared_from_this<Peer> {
     // Tells the other side that this one ends.
     virtual void leave() {}
     // Looks at deadlines and failures. Returns when the next look is due.
-    virtual TimePoint tick(Progress& progress, TimePoint now) = 0;
+    virtual base::TimePoint tick(Progress& progress, base::TimePoint now) = 0;
     // Whether a request or a transfer is under way.
     virtual bool busy() const = 0;
 
     // Once closed: destroys the worker, if UCX has let go of it. Leaks it where UCX has not in
     // time, or, if `overdue`, at once. True once there is no worker.
-    bool settle(Progress& progress, TimePoint now, bool overdue = false);
+    bool settle(Progress& progress, base::TimePoint now, bool overdue = false);
 
   protected:
     // Closes the control connection; false where that was done before.
     bool begin_close();
 
-    const ThreadBound thread_;
+    const threads::ThreadBound thread_;
     std::unique_ptr<Worker> worker_;
     std::unique_ptr<Control> control_;
     std::atomic<bool> closed_ = false;
 
   private:
-    const Clock::duration release_timeout_;
-    TimePoint closed_at_{};
+    const base::Clock::duration release_timeout_;
+    base::TimePoint closed_at_{};
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx

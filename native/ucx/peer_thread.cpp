@@ -9,7 +9,7 @@
 #include "memory/recycler.hpp"
 #include "ucx/network.hpp"
 
-namespace ucxstore {
+namespace ucxstore::ucx {
 
 using namespace std::chrono_literals;
 
@@ -48,7 +48,7 @@ PeerThread::PeerThread(const Options& options, bool polling, std::string name, c
       options_(checked(options)),
       progress_(std::make_shared<Progress>(driver_, polling, std::move(name))) {
     // Made here, where its failure for want of descriptors has a caller to go to.
-    auto& recycler = Recycler::instance();
+    auto& recycler = memory::Recycler::instance();
     progress_->post([this, &recycler] {
         progress_->watch(recycler.timer(), [&recycler] { recycler.trim(); });
     });
@@ -76,7 +76,7 @@ std::shared_ptr<const Context> PeerThread::context(int fd, SharedMemory memory) 
         memory = SharedMemory::off;
     }
     const std::string device = is_given(kDevices, options_) ? "" : device_between(fd);
-    const Lock lock(starting_);
+    const base::Lock lock(starting_);
     auto& context = contexts_[{device, memory}];
     if (context == nullptr) {
         context = std::make_shared<const Context>(options_, device, memory);
@@ -89,12 +89,12 @@ void PeerThread::discard(std::unique_ptr<Worker> worker) {
     progress_->post([shared = std::move(shared)]() mutable { shared.reset(); });
 }
 
-void PeerThread::adopt(std::unique_ptr<Worker> worker, Fd fd, const Make& make) {
+void PeerThread::adopt(std::unique_ptr<Worker> worker, base::Fd fd, const Make& make) {
     progress_->call(
         [&] {
             if (closed_) {
                 worker.reset();  // on this thread: workers of one context are not thread-safe
-                throw Error(ErrorKind::connect, closed_text_);
+                throw base::Error(base::ErrorKind::connect, closed_text_);
             }
             if (peers_.size() == peers_.capacity()) {
                 peers_.reserve(2 * peers_.size() + 8);  // no peer is made that has no place
@@ -111,7 +111,7 @@ void PeerThread::adopt(std::unique_ptr<Worker> worker, Fd fd, const Make& make) 
                                                             }));
             } catch (...) {
                 peer->shut("it could not be connected");  // tick() waits for UCX to let go of it
-                deadline_ = TimePoint::min();
+                deadline_ = base::TimePoint::min();
                 throw;
             }
             return true;
@@ -155,18 +155,18 @@ void PeerThread::visit_peers(const std::function<void(const std::vector<Peer*>&)
             }
         }
         visitor(open);
-        deadline_ = Clock::now();
+        deadline_ = base::Clock::now();
     });
 }
 
-void PeerThread::tick(TimePoint now) {
-    deadline_ = TimePoint::max();
+void PeerThread::tick(base::TimePoint now) {
+    deadline_ = base::TimePoint::max();
     std::erase_if(peers_, [&](const auto& peer) { return ended(*peer, now); });
 }
 
 // Whether the peer is over. If not, deadline_ is when to look again.
-bool PeerThread::ended(Peer& peer, TimePoint now) {
-    TimePoint due = now;
+bool PeerThread::ended(Peer& peer, base::TimePoint now) {
+    base::TimePoint due = now;
     try {
         if (peer.has_worker() && peer.worker().failed) {
             peer.lose();
@@ -175,7 +175,7 @@ bool PeerThread::ended(Peer& peer, TimePoint now) {
     } catch (const std::exception&) {  // for want of memory
         peer.lose();
     }
-    if (peer.closed() && due == TimePoint::max()) {
+    if (peer.closed() && due == base::TimePoint::max()) {
         if (peer.settle(*progress_, now)) {
             return true;
         }
@@ -189,19 +189,19 @@ void PeerThread::lose_all() noexcept {
     for (const auto& peer : peers_) {
         peer->lose();
     }
-    deadline_ = TimePoint::min();
+    deadline_ = base::TimePoint::min();
 }
 
 void PeerThread::close(std::chrono::milliseconds timeout) {
-    const Lock lock(closing_);
+    const base::Lock lock(closing_);
     if (std::exchange(destroyed_, true)) {
         return;
     }
-    progress_->post_and_wait([&] { end_all(Clock::now() + timeout); });
+    progress_->post_and_wait([&] { end_all(base::Clock::now() + timeout); });
     progress_->stop();
 }
 
-void PeerThread::end_all(TimePoint deadline) {
+void PeerThread::end_all(base::TimePoint deadline) {
     closed_ = true;
     for (const auto& peer : peers_) {
         peer->shut(closed_text_);
@@ -209,7 +209,7 @@ void PeerThread::end_all(TimePoint deadline) {
     const auto unsettled = [](const auto& peer) {
         return peer->has_worker() && peer->worker().busy();
     };
-    while (std::ranges::any_of(peers_, unsettled) && Clock::now() < deadline) {
+    while (std::ranges::any_of(peers_, unsettled) && base::Clock::now() < deadline) {
         for (const auto& peer : peers_) {
             if (peer->has_worker()) {
                 peer->worker().progress();
@@ -217,10 +217,10 @@ void PeerThread::end_all(TimePoint deadline) {
         }
     }
     for (const auto& peer : peers_) {
-        peer->tick(*progress_, TimePoint::max());  // what UCX still has hold of is overdue
-        peer->settle(*progress_, Clock::now(), true);
+        peer->tick(*progress_, base::TimePoint::max());  // what UCX still has hold of is overdue
+        peer->settle(*progress_, base::Clock::now(), true);
     }
     peers_.clear();
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx

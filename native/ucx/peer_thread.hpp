@@ -13,7 +13,7 @@
 #include "base/mutex.hpp"
 #include "ucx/peer.hpp"
 
-namespace ucxstore {
+namespace ucxstore::ucx {
 
 class PeerThread {
   public:
@@ -45,7 +45,7 @@ class PeerThread {
     using Make = std::function<std::shared_ptr<Peer>(std::unique_ptr<Worker>)>;
     // Takes the worker and the control connection over, makes the peer on the progress thread, and
     // drives it from now on. Throws Error(connect).
-    void adopt(std::unique_ptr<Worker> worker, Fd fd, const Make& make);
+    void adopt(std::unique_ptr<Worker> worker, base::Fd fd, const Make& make);
 
     // Calls `visitor` on the progress thread with all peers that are not closed, and then looks at
     // them.
@@ -59,17 +59,17 @@ class PeerThread {
     class Driver final : public Progress::Driver {
       public:
         explicit Driver(PeerThread& owner) : owner_(owner) {}
-        void tick(TimePoint now) override { owner_.tick(now); }
-        TimePoint deadline() const override { return owner_.deadline_; }
+        void tick(base::TimePoint now) override { owner_.tick(now); }
+        base::TimePoint deadline() const override { return owner_.deadline_; }
         void failed(const char*) noexcept override { owner_.lose_all(); }
 
       private:
         PeerThread& owner_;
     };
 
-    void tick(TimePoint now);
-    bool ended(Peer& peer, TimePoint now);
-    void end_all(TimePoint deadline);
+    void tick(base::TimePoint now);
+    bool ended(Peer& peer, base::TimePoint now);
+    void end_all(base::TimePoint deadline);
     void lose_all() noexcept;
 
     Driver driver_{*this};
@@ -77,15 +77,15 @@ class PeerThread {
     std::shared_ptr<const Context> context(int fd, SharedMemory memory);
 
     const Options options_;
-    Mutex starting_;
+    base::Mutex starting_;
     // By their device, and whether they share memory.
     std::map<std::pair<std::string, SharedMemory>, std::shared_ptr<const Context>> contexts_;
     std::vector<std::shared_ptr<Peer>> peers_;
-    TimePoint deadline_ = TimePoint::max();
+    base::TimePoint deadline_ = base::TimePoint::max();
     bool closed_ = false;  // on the progress thread
     bool destroyed_ GUARDED_BY(closing_) = false;
-    Mutex closing_;
+    base::Mutex closing_;
     std::shared_ptr<Progress> progress_;  // sessions hold it weakly, for what comes later
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx

@@ -9,7 +9,7 @@
 #include "base/status.hpp"
 #include "ucx/worker.hpp"
 
-namespace ucxstore {
+namespace ucxstore::ucx {
 
 // `Owner`: the PeerThread that has made the worker.
 template <typename Owner>
@@ -29,18 +29,18 @@ class Port {
 
     // Both throw Error(argument) once the worker is taken.
     const std::string& address() const {
-        require(worker_ != nullptr, "the port is in use");
+        base::require(worker_ != nullptr, "the port is in use");
         return worker_->address();
     }
     std::unique_ptr<Worker> take() {
-        require(worker_ != nullptr, "the port is in use");
+        base::require(worker_ != nullptr, "the port is in use");
         return std::move(worker_);
     }
     const std::shared_ptr<Owner>& owner() const { return owner_.get(); }
 
   private:
-    OwnedByProcess<Owner> owner_;
+    base::OwnedByProcess<Owner> owner_;
     std::unique_ptr<Worker> worker_;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx

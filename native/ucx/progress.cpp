@@ -12,7 +12,7 @@
 #include "base/status.hpp"
 #include "threads/quiet_thread.hpp"
 
-namespace ucxstore {
+namespace ucxstore::ucx {
 namespace {
 
 using namespace std::chrono_literals;
@@ -49,10 +49,10 @@ constexpr int kMostIdleEvents = 100;
 Progress::Progress(Driver& driver, bool polling, std::string name)
     : driver_(driver), polling_(polling), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
     if (!epoll_) {
-        throw_errno("creating an epoll instance", ErrorKind::resource);
+        base::throw_errno("creating an epoll instance", base::ErrorKind::resource);
     }
     listen(tasks_.fd());
-    thread_ = start_quiet_thread(name, [this] {
+    thread_ = threads::start_quiet_thread(name, [this] {
         prctl(PR_SET_TIMERSLACK, 1UL);  // naps are shorter than the default slack of 50 us
         run();
     });
@@ -61,7 +61,7 @@ Progress::Progress(Driver& driver, bool polling, std::string name)
 void Progress::listen(int fd) {
     epoll_event event{.events = EPOLLIN | EPOLLRDHUP, .data = {.fd = fd}};
     if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
-        throw_errno("watching a descriptor", ErrorKind::resource);
+        base::throw_errno("watching a descriptor", base::ErrorKind::resource);
     }
 }
 
@@ -84,7 +84,7 @@ void Progress::unwatch(int fd) {
 
 void Progress::add(Worker& worker) {
     bound_.check("Progress::add");
-    driven_.push_back({&worker, Clock::now(), false});
+    driven_.push_back({&worker, base::Clock::now(), false});
     try {
         listen(worker.event_fd());
     } catch (...) {
@@ -139,7 +139,7 @@ void Progress::stop() {
 void Progress::poll_fds(int timeout_ms) {
     std::array<epoll_event, 16> events;
     const int count = [&] {
-        const OutOfUcx outside;
+        const base::OutOfUcx outside;
         return epoll_wait(epoll_.get(), events.data(), events.size(), timeout_ms);
     }();
     for (int i = 0; i < count; ++i) {
@@ -154,7 +154,7 @@ void Progress::poll_fds(int timeout_ms) {
             // One that is not armed is driven anyway. Its events may last until arm() takes them
             // in, so they must not put that off.
             if (std::exchange(driven->armed, false)) {
-                driven->last_active = Clock::now();
+                driven->last_active = base::Clock::now();
             } else if (++driven->idle_events == kMostIdleEvents) {
                 hear(*driven, 0);
             }
@@ -169,26 +169,26 @@ void Progress::poll_fds(int timeout_ms) {
     }
 }
 
-void Progress::rest(TimePoint now, Clock::duration nap) {
+void Progress::rest(base::TimePoint now, base::Clock::duration nap) {
     {
-        const OutOfUcx outside;
+        const base::OutOfUcx outside;
         if (nap > 0us) {
             std::this_thread::sleep_for(nap);
         } else {
             sched_yield();
         }
     }
-    const TimePoint after = Clock::now();
+    const base::TimePoint after = base::Clock::now();
     crowding_.rested(after, after - now, nap);
 }
 
-void Progress::sleep(TimePoint now, TimePoint until) {
+void Progress::sleep(base::TimePoint now, base::TimePoint until) {
     tasks_.begin_sleep();
     if (tasks_.empty() && !stop_.load()) {
         int timeout_ms = -1;
-        if (until != TimePoint::max()) {
+        if (until != base::TimePoint::max()) {
             const auto left = std::chrono::ceil<std::chrono::milliseconds>(
-                until <= now ? Clock::duration(0) : until - now);
+                until <= now ? base::Clock::duration(0) : until - now);
             timeout_ms = static_cast<int>(std::min<std::int64_t>(left.count(), 60'000));
         }
         poll_fds(timeout_ms);
@@ -196,24 +196,24 @@ void Progress::sleep(TimePoint now, TimePoint until) {
     tasks_.end_sleep();
 }
 
-bool Progress::drive(TimePoint now) {
+bool Progress::drive(base::TimePoint now) {
     bool active = false;
-    TimePoint begun = now;
+    base::TimePoint begun = now;
     for (Driven& one : driven_) {
         if (!drive(one, now)) {
             continue;
         }
         active = true;
-        one.is_slow = Clock::now() - begun >= kSlow;
+        one.is_slow = base::Clock::now() - begun >= kSlow;
         if (one.is_slow) {
             active |= drive_others();
         }
-        begun = Clock::now();
+        begun = base::Clock::now();
     }
     return active;
 }
 
-bool Progress::drive(Driven& one, TimePoint round) {
+bool Progress::drive(Driven& one, base::TimePoint round) {
     if (one.armed && !one.worker->used) {
         return false;
     }
@@ -232,7 +232,7 @@ bool Progress::drive(Driven& one, TimePoint round) {
 bool Progress::drive_others() {
     bool active = false;
     poll_fds(0);
-    const TimePoint now = Clock::now();
+    const base::TimePoint now = base::Clock::now();
     for (Driven& one : driven_) {
         active |= !one.is_slow && drive(one, now);
     }
@@ -243,7 +243,7 @@ bool Progress::any_busy() const {
     return std::ranges::any_of(driven_, [](const Driven& one) { return one.worker->busy(); });
 }
 
-bool Progress::arm_idle(TimePoint now) {
+bool Progress::arm_idle(base::TimePoint now) {
     bool all = true;
     for (Driven& one : driven_) {
         if (!one.armed && !one.worker->busy() && now - one.last_active >= kLinger) {
@@ -258,7 +258,7 @@ bool Progress::arm_idle(TimePoint now) {
     return all;
 }
 
-void Progress::wait_longer(TimePoint now, Clock::duration idle, bool all_armed) {
+void Progress::wait_longer(base::TimePoint now, base::Clock::duration idle, bool all_armed) {
     if (polls() || idle < kSpin) {
         rest(now, 0us);
     } else if (all_armed) {
@@ -276,17 +276,17 @@ void Progress::wait_longer(TimePoint now, Clock::duration idle, bool all_armed) 
 
 void Progress::run() {
     bound_.bind();
-    TimePoint now = Clock::now();
-    TimePoint next_tick = now;
-    TimePoint next_poll = now;
-    TimePoint last_active = now;
-    TimePoint ticked = now;
-    const InUcx inside;
+    base::TimePoint now = base::Clock::now();
+    base::TimePoint next_tick = now;
+    base::TimePoint next_poll = now;
+    base::TimePoint last_active = now;
+    base::TimePoint ticked = now;
+    const base::InUcx inside;
     while (!stop_.load(std::memory_order_relaxed)) {
-        let_fork();
+        base::let_fork();
         bool active = tasks_.run(driver_);
         active |= drive(now);
-        now = Clock::now();
+        now = base::Clock::now();
         if (active) {
             last_active = now;
         }
@@ -319,7 +319,7 @@ void Progress::run() {
             continue;
         }
         wait_longer(now, now - last_active, all_armed);
-        now = Clock::now();
+        now = base::Clock::now();
         if (all_armed) {
             next_tick = now;  // look at once: deadlines may have passed meanwhile
         }
@@ -327,4 +327,4 @@ void Progress::run() {
     tasks_.close(driver_);
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx

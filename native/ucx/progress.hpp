@@ -17,9 +17,9 @@
 #include "ucx/crowding.hpp"
 #include "ucx/worker.hpp"
 
-namespace ucxstore {
+namespace ucxstore::ucx {
 
-class Progress : public TaskThread {
+class Progress : public threads::TaskThread {
   public:
     // `polling`: do not sleep while there is a worker. `name` is the thread's, at most 15 bytes.
     Progress(Driver& driver, bool polling, std::string name);
@@ -27,8 +27,8 @@ class Progress : public TaskThread {
     Progress& operator=(const Progress&) = delete;
     ~Progress() override { stop(); }
 
-    bool post(Task task) override { return tasks_.push(std::move(task)); }
-    bool post(WaitedTask& task) override { return tasks_.push(task); }
+    bool post(threads::Task task) override { return tasks_.push(std::move(task)); }
+    bool post(threads::WaitedTask& task) override { return tasks_.push(task); }
 
     // Drives `worker` from now on, and no longer. Both only on the progress thread, and not inside
     // a callback of UCX's.
@@ -57,33 +57,33 @@ class Progress : public TaskThread {
     // A worker that has nothing to do is armed: its descriptor is readable once it has.
     struct Driven {
         Worker* worker;
-        TimePoint last_active;
+        base::TimePoint last_active;
         bool armed;
         bool is_slow = false;  // it took long when it was last driven
         int idle_events = 0;   // that its descriptor told of while it was not armed, all in vain
     };
 
     void run();
-    bool drive(TimePoint now);
-    bool drive(Driven& one, TimePoint round);
+    bool drive(base::TimePoint now);
+    bool drive(Driven& one, base::TimePoint round);
     bool drive_others();
-    bool arm_idle(TimePoint now);
+    bool arm_idle(base::TimePoint now);
     bool any_busy() const;
     // Without workers there is no message to come: a client may stay for long after its last store.
     bool polls() const { return polling_ && !driven_.empty(); }
-    void wait_longer(TimePoint now, Clock::duration idle, bool all_armed);
+    void wait_longer(base::TimePoint now, base::Clock::duration idle, bool all_armed);
     void poll_fds(int timeout_ms);
-    void rest(TimePoint now, Clock::duration nap);
-    void sleep(TimePoint now, TimePoint until);
+    void rest(base::TimePoint now, base::Clock::duration nap);
+    void sleep(base::TimePoint now, base::TimePoint until);
     void listen(int fd);
     void hear(const Driven& one, std::uint32_t events);
     void listen_again(Driven& one);
 
     Driver& driver_;
     const bool polling_;
-    Fd epoll_;
-    TaskQueue tasks_;
-    ThreadBound bound_{ThreadBound::Later()};
+    base::Fd epoll_;
+    threads::TaskQueue tasks_;
+    threads::ThreadBound bound_{threads::ThreadBound::Later()};
     std::vector<Watch> watches_;
     bool heard_ = false;  // whether one of them has called since tick() did
     std::vector<Driven> driven_;
@@ -94,4 +94,4 @@ class Progress : public TaskThread {
     std::thread thread_;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx

@@ -7,7 +7,7 @@
 #include "base/global.hpp"
 #include "base/status.hpp"
 
-namespace ucxstore {
+namespace ucxstore::ucx {
 namespace {
 
 // A socket takes pieces of this size from a list about as fast as we copy them, and smaller ones at
@@ -23,7 +23,7 @@ constexpr unsigned kMeasuredOf = 16;
 constexpr std::uint64_t kLeastSealed = 1024;
 constexpr std::size_t kBlock = 16 << 10;
 
-constinit Global<ucp_datatype_t> datatype_of_process;
+constinit base::Global<ucp_datatype_t> datatype_of_process;
 
 }  // namespace
 
@@ -72,23 +72,24 @@ Request::Buffer Request::buffer(const Worker& worker, bool eager) {
 // UCX copies what is eager anyway, and piece by piece over a socket: 0.3 us each.
 Request::Buffer Request::packed() {
     packed_.resize(bytes());
-    Copier(pieces).gather(0, packed_.data(), packed_.size(), Write::cached);
+    memory::Copier(pieces).gather(0, packed_.data(), packed_.size(), memory::Write::cached);
     return {ucp_dt_make_contig(1), packed_.data(), packed_.size()};
 }
 
 Request::Buffer Request::packed_and_sealed() {
-    packed_.resize(wire::sealed_bytes(sealed->bytes()));
+    packed_.resize(protocol::sealed_bytes(sealed->bytes()));
     pack_sealed(0, packed_);
     return {ucp_dt_make_contig(1), packed_.data(), packed_.size()};
 }
 
 void Request::send(std::unique_ptr<Request> request, Worker& worker, ucp_ep_h endpoint,
-                   wire::Message message, const void* header, std::size_t header_size) {
+                   protocol::Message message, const void* header, std::size_t header_size) {
     ucp_request_param_t params{};
     params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
                           UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_DATATYPE;
     // Requests and listings' queries are eager at any size: the server takes nothing else.
-    const bool eager = message == wire::Message::request || request->bytes() <= wire::kEagerBytes;
+    const bool eager =
+        message == protocol::Message::request || request->bytes() <= protocol::kEagerBytes;
     params.flags =
         UCP_AM_SEND_FLAG_COPY_HEADER | (eager ? UCP_AM_SEND_FLAG_EAGER : UCP_AM_SEND_FLAG_RNDV);
     params.cb.send = &Request::sent;
@@ -96,8 +97,8 @@ void Request::send(std::unique_ptr<Request> request, Worker& worker, ucp_ep_h en
     params.datatype = buffer.datatype;
     Request* const given = give(std::move(request), worker);
     params.user_data = given;
-    settle(given, ucp_am_send_nbx(endpoint, static_cast<unsigned>(message), header, header_size,
-                                  buffer.address, buffer.count, &params));
+    settle(given, base::ucp_am_send_nbx(endpoint, static_cast<unsigned>(message), header,
+                                        header_size, buffer.address, buffer.count, &params));
 }
 
 void Request::receive(std::unique_ptr<Request> request, Worker& worker, void* descriptor) {
@@ -109,8 +110,8 @@ void Request::receive(std::unique_ptr<Request> request, Worker& worker, void* de
     params.datatype = buffer.datatype;
     Request* const given = give(std::move(request), worker);
     params.user_data = given;
-    settle(given,
-           ucp_am_recv_data_nbx(worker.get(), descriptor, buffer.address, buffer.count, &params));
+    settle(given, base::ucp_am_recv_data_nbx(worker.get(), descriptor, buffer.address, buffer.count,
+                                             &params));
 }
 
 ucp_datatype_t Request::copied() {
@@ -125,7 +126,8 @@ ucp_datatype_t Request::copied() {
         operations.unpack = &unpack;
         operations.finish = [](void*) {};  // the request ends with its completion
         ucp_datatype_t created{};
-        check(ucp_dt_create_generic(&operations, nullptr, &created), "creating a UCX datatype");
+        base::check(base::ucp_dt_create_generic(&operations, nullptr, &created),
+                    "creating a UCX datatype");
         return new ucp_datatype_t(created);
     });
 }
@@ -133,8 +135,8 @@ ucp_datatype_t Request::copied() {
 std::size_t Request::copied_size(void* request) {
     const auto* const self = static_cast<Request*>(request);
     if (self->sealed != nullptr || self->opened != nullptr) {
-        return wire::sealed_bytes(self->sealed != nullptr ? self->sealed->bytes()
-                                                          : self->opened->bytes());
+        return protocol::sealed_bytes(self->sealed != nullptr ? self->sealed->bytes()
+                                                              : self->opened->bytes());
     }
     return self->copier_ ? self->copier_->size() : std::max(self->taken, self->filled);
 }
@@ -154,12 +156,12 @@ std::size_t Request::pack(void* request, std::size_t offset, void* target, std::
     return length;
 }
 
-void Request::gather(Copier& copier, std::uint64_t offset, std::span<std::byte> target) {
+void Request::gather(memory::Copier& copier, std::uint64_t offset, std::span<std::byte> target) {
     using Clock = std::chrono::steady_clock;
     Distance& distance = worker_->distance;
     const auto start = Clock::now();
     copier.gather(offset, target.data(), target.size(),
-                  distance.is_far() ? Write::past_caches : Write::cached);
+                  distance.is_far() ? memory::Write::past_caches : memory::Write::cached);
     if (worker_->shares_memory) {
         distance.note(target.size(), Clock::now() - start);
     }
@@ -168,7 +170,7 @@ void Request::gather(Copier& copier, std::uint64_t offset, std::span<std::byte> 
 // Each byte is read and sealed once. UCX asks for them in order; where it did not, or asked for
 // some again, they might have changed, and two texts be sealed under one nonce: then nothing is.
 std::size_t Request::pack_sealed(std::uint64_t offset, std::span<std::byte> target) {
-    const std::uint64_t all = wire::sealed_bytes(sealed->bytes());
+    const std::uint64_t all = protocol::sealed_bytes(sealed->bytes());
     target = target.first(std::min<std::uint64_t>(target.size(), all - std::min(all, offset)));
     if (!sealed->is_at(offset)) {
         std::ranges::fill(target, std::byte{0});
@@ -191,7 +193,7 @@ void Request::seal(std::uint64_t offset, std::span<std::byte> target) {
         if (filled > 0) {
             fill(offset, target);
         } else {
-            copier_->gather(offset, target.data(), target.size(), Write::cached);
+            copier_->gather(offset, target.data(), target.size(), memory::Write::cached);
         }
         return sealed->seal(target.data(), target.data(), target.size());
     }
@@ -248,7 +250,7 @@ void Request::pack_filled(std::uint64_t offset, std::span<std::byte> target) {
     }
     fill(offset, {staged_.get(), target.size()});
     const ucp_dt_iov_t piece{staged_.get(), target.size()};
-    Copier copier({&piece, 1});
+    memory::Copier copier({&piece, 1});
     gather(copier, 0, target);
 }
 
@@ -308,12 +310,12 @@ void Request::finish(ucs_status_t status) {
 
 void Request::sent(void* ucx_request, ucs_status_t status, void* argument) {
     static_cast<Request*>(argument)->finish(status);
-    ucp_request_free(ucx_request);
+    base::ucp_request_free(ucx_request);
 }
 
 void Request::received(void* ucx_request, ucs_status_t status, std::size_t, void* argument) {
     static_cast<Request*>(argument)->finish(status);
-    ucp_request_free(ucx_request);
+    base::ucp_request_free(ucx_request);
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx

@@ -13,7 +13,7 @@
 #include "protocol/wire.hpp"
 #include "ucx/worker.hpp"
 
-namespace ucxstore {
+namespace ucxstore::ucx {
 
 class Request {
   public:
@@ -39,23 +39,23 @@ class Request {
     virtual void fill(std::uint64_t, std::span<std::byte>) noexcept {}
 
     // How what is received is written, where the processor does that.
-    Write write = Write::cached;
+    memory::Write write = memory::Write::cached;
 
     // Whether what is received is to be summed; then, in completed(), its checksum. What we copy
     // ourselves is summed on its way, else it is read once more.
     bool summed = false;
-    std::uint32_t sum() const { return running_ ? running_->value() : crc32c(pieces); }
+    std::uint32_t sum() const { return running_ ? running_->value() : memory::crc32c(pieces); }
 
     // Set where what is sent is sealed, or what is received is opened, on its way: then the copy is
     // that. The message has the tag behind its data.
-    std::unique_ptr<wire::SealedData> sealed;
-    std::unique_ptr<wire::OpenedData> opened;
+    std::unique_ptr<protocol::SealedData> sealed;
+    std::unique_ptr<protocol::OpenedData> opened;
     // In completed(), of what was received: whether it is not what was sent. Then it is zeros.
     bool forged() const { return opened != nullptr && !opened->is_whole(); }
 
     // Both hand `request` to UCX and return at once; completed() may run before they do.
     static void send(std::unique_ptr<Request> request, Worker& worker, ucp_ep_h endpoint,
-                     wire::Message message, const void* header, std::size_t header_size);
+                     protocol::Message message, const void* header, std::size_t header_size);
     static void receive(std::unique_ptr<Request> request, Worker& worker, void* descriptor);
 
     // Completes and destroys it. UCX must not touch the memory any more.
@@ -76,7 +76,7 @@ class Request {
     static ucp_datatype_t copied();
     static std::size_t copied_size(void* request);
     static std::size_t pack(void* request, std::size_t offset, void* target, std::size_t room);
-    void gather(Copier& copier, std::uint64_t offset, std::span<std::byte> target);
+    void gather(memory::Copier& copier, std::uint64_t offset, std::span<std::byte> target);
     void pack_filled(std::uint64_t offset, std::span<std::byte> target);
     std::size_t pack_sealed(std::uint64_t offset, std::span<std::byte> target);
     void seal(std::uint64_t offset, std::span<std::byte> target);
@@ -95,8 +95,8 @@ class Request {
     std::uint64_t bytes() const;
 
     Worker* worker_ = nullptr;
-    std::optional<Copier> copier_;
-    std::optional<RunningSum> running_;
+    std::optional<memory::Copier> copier_;
+    std::optional<memory::RunningSum> running_;
     bool finely_cut_ = false;              // the pieces of what is sealed or opened
     bool no_memory_ = false;               // for a fragment that was to wait for others
     std::vector<std::byte> packed_;        // the bytes of `pieces`, where they are few
@@ -105,4 +105,4 @@ class Request {
     unsigned fragments_ = 0;  // that were filled
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx

@@ -10,7 +10,7 @@
 
 #include "base/status.hpp"
 
-namespace ucxstore {
+namespace ucxstore::ucx {
 namespace {
 
 // UCX's names for transports of shared memory: what may be used, by itself and among others, and
@@ -82,8 +82,8 @@ std::string transports(const std::optional<std::string>& wanted, SharedMemory me
     }
     const auto is_other = [](const std::string& name) { return bare(name) != "self"; };
     if (std::ranges::none_of(names, is_other)) {
-        throw Error(
-            ErrorKind::argument,
+        throw base::Error(
+            base::ErrorKind::argument,
             "UCX option TLS=" + list +
                 ": UCX's shared memory is used where both sides ask for it (local=\"ucx\" "
                 "at the client, ucx_shared_memory at the server), and then of POSIX's kind");
@@ -91,4 +91,4 @@ std::string transports(const std::optional<std::string>& wanted, SharedMemory me
     return joined(names);
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-namespace ucxstore {
+namespace ucxstore::ucx {
 
 // Whether UCX may go through shared memory: only where both sides of a connection ask for it. Else
 // it has none: whoever may open its segments could read, change and break what goes there.
@@ -15,4 +15,4 @@ enum class SharedMemory { off, on };
 // Error(argument) where that leaves nothing of what the user wants.
 std::string transports(const std::optional<std::string>& wanted, SharedMemory memory);
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx

@@ -16,7 +16,7 @@
 #include "ucx/distance.hpp"
 #include "ucx/worker_fences.hpp"
 
-namespace ucxstore {
+namespace ucxstore::ucx {
 
 class Request;
 
@@ -25,7 +25,7 @@ class Worker {
     explicit Worker(std::shared_ptr<const Context> context);
 
     // Bound to the thread that made it, as UCX takes no locks for our workers.
-    const ThreadBound thread;
+    const threads::ThreadBound thread;
 
     ucp_worker_h get() const { return handle_.get(); }
     const Context& context() const { return *context_; }
@@ -41,11 +41,11 @@ class Worker {
         if (worker_fences_->guarded() && !worker_fences_->may_look(has_events())) {
             return false;
         }
-        return ucp_worker_progress(handle_.get()) != 0;
+        return base::ucp_worker_progress(handle_.get()) != 0;
     }
 
     // Whether it may sleep on event_fd(): false means that events are there already.
-    bool arm() { return ucp_worker_arm(handle_.get()) == UCS_OK; }
+    bool arm() { return base::ucp_worker_arm(handle_.get()) == UCS_OK; }
 
     void on_message(unsigned id, ucp_am_recv_callback_t callback, void* argument);
 
@@ -64,7 +64,7 @@ class Worker {
     bool failed = false;
 
     // When the round of its thread began in which it was driven last.
-    TimePoint round{};
+    base::TimePoint round{};
 
     // Set by whoever starts something on it, so that its thread looks after it again.
     bool used = true;
@@ -92,10 +92,10 @@ class Worker {
     Worker* leaked_before_ = nullptr;
 
     std::shared_ptr<const Context> context_;
-    WorkerHandle handle_;
+    base::WorkerHandle handle_;
     std::string address_;
     std::optional<WorkerFences> worker_fences_;  // always there once it is made
     int event_fd_ = -1;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx

@@ -16,14 +16,14 @@
 #include "base/status.hpp"
 #include "ucx/address.hpp"
 
-namespace ucxstore {
+namespace ucxstore::ucx {
 namespace {
 
 // Calls `visit` with each descriptor of this process.
 void for_each_descriptor(const std::function<void(int)>& visit) {
     const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc/self/fd"), &closedir);
     if (folder == nullptr) {
-        throw_errno("listing this process's descriptors", ErrorKind::connect);
+        base::throw_errno("listing this process's descriptors", base::ErrorKind::connect);
     }
     const int own = dirfd(folder.get());
     while (const dirent* entry = readdir(folder.get())) {
@@ -66,7 +66,7 @@ std::optional<std::vector<std::string>> ports_of(const std::string& address) {
                 ports.emplace_back(one.interface);
             }
         }
-    } catch (const Error&) {
+    } catch (const base::Error&) {
         return std::nullopt;
     }
     return ports;
@@ -76,8 +76,8 @@ bool is_off() {
     const char* const said = std::getenv("UCXSTORE_GATE");
     const std::string_view value = said == nullptr ? "" : said;
     if (!value.empty() && value != "off") {
-        throw Error(ErrorKind::argument,
-                    "UCXSTORE_GATE is '" + std::string(value) + "'; it takes \"off\", or nothing");
+        throw base::Error(base::ErrorKind::argument, "UCXSTORE_GATE is '" + std::string(value) +
+                                                         "'; it takes \"off\", or nothing");
     }
     return value == "off";
 }
@@ -111,8 +111,8 @@ WorkerFences::WorkerFences(const Before& before, const std::string& address) {
             found, [&](const auto& one) { return packed(one.second.port) == port; });
     };
     if (ports && !std::ranges::all_of(*ports, is_found)) {
-        throw Error(ErrorKind::connect,
-                    "a socket of UCX's is not among this process's descriptors");
+        throw base::Error(base::ErrorKind::connect,
+                          "a socket of UCX's is not among this process's descriptors");
     }
     for (const auto& [fd, end] : found) {
         fences_.emplace_back(fd, end);
@@ -216,4 +216,4 @@ std::vector<int> WorkerFences::accepted() const {
     return found;
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx

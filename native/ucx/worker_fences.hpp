@@ -19,15 +19,15 @@
 #include "base/status.hpp"
 #include "ucx/fence.hpp"
 
-namespace ucxstore {
+namespace ucxstore::ucx {
 
 // Somebody has connected to a socket of UCX's before it had a fence. UCX has not looked at what he
 // has sent, and must not: the worker is of no use, and another one may be.
-class Knocked : public Error {
+class Knocked : public base::Error {
   public:
     Knocked()
-        : Error(ErrorKind::connect,
-                "somebody has connected to a socket of UCX's while it was made") {}
+        : base::Error(base::ErrorKind::connect,
+                      "somebody has connected to a socket of UCX's while it was made") {}
 };
 
 class WorkerFences {
@@ -75,4 +75,4 @@ class WorkerFences {
     bool broken_ = false;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx

@@ -5,17 +5,17 @@
 #include "base/status.hpp"
 #include "client/batch.hpp"
 
-namespace ucxstore {
+namespace ucxstore::ucx_client {
 
-Client::Client(const Options& options, bool polling)
-    : PeerThread(options, polling, "ucxstore", "the client is closed") {}
+Client::Client(const ucx::Options& options, bool polling)
+    : ucx::PeerThread(options, polling, "ucxstore", "the client is closed") {}
 
-std::shared_ptr<Connection> Client::attach(std::unique_ptr<Worker> worker, Fd fd,
-                                           const wire::Token& token, const std::string& address,
+std::shared_ptr<Connection> Client::attach(std::unique_ptr<ucx::Worker> worker, base::Fd fd,
+                                           const protocol::Token& token, const std::string& address,
                                            const std::string& peer, Connection::Integrity integrity,
                                            const Connection::Keys& keys) {
     std::shared_ptr<Connection> connection;
-    adopt(std::move(worker), std::move(fd), [&](std::unique_ptr<Worker> taken) {
+    adopt(std::move(worker), std::move(fd), [&](std::unique_ptr<ucx::Worker> taken) {
         connection =
             std::make_shared<Connection>(std::move(taken), token, address, peer, integrity, keys);
         return connection;
@@ -24,23 +24,24 @@ std::shared_ptr<Connection> Client::attach(std::unique_ptr<Worker> worker, Fd fd
 }
 
 void Client::submit(const std::shared_ptr<Connection>& connection,
-                    const std::shared_ptr<Operation>& operation) {
+                    const std::shared_ptr<client::Operation>& operation) {
     if (!operation->gets.empty()) {
-        operation->requests = request_gets(*operation);
+        operation->requests = client::request_gets(*operation);
     }
     if (!progress()->post([connection, operation] { connection->start(operation); })) {
-        operation->fail(ErrorKind::server_lost, {connection->peer(), ": ", closed_text()});
+        operation->fail(base::ErrorKind::server_lost, {connection->peer(), ": ", closed_text()});
         operation->complete();
     }
 }
 
 void Client::cancel(const std::shared_ptr<Connection>& connection,
-                    const std::shared_ptr<Operation>& operation) {
-    post_or_wait(*progress(), [connection, operation] { connection->cancel(operation); });
+                    const std::shared_ptr<client::Operation>& operation) {
+    threads::post_or_wait(*progress(), [connection, operation] { connection->cancel(operation); });
 }
 
 void Client::close(const std::shared_ptr<Connection>& connection) {
-    post_or_wait(*progress(), [connection] { connection->shut("the connection was closed"); });
+    threads::post_or_wait(*progress(),
+                          [connection] { connection->shut("the connection was closed"); });
 }
 
 std::vector<std::string> Client::lanes(const std::shared_ptr<Connection>& connection) {
@@ -49,4 +50,4 @@ std::vector<std::string> Client::lanes(const std::shared_ptr<Connection>& connec
     return lanes;
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx_client

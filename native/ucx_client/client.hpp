@@ -8,16 +8,16 @@
 #include "ucx/peer_thread.hpp"
 #include "ucx_client/connection.hpp"
 
-namespace ucxstore {
+namespace ucxstore::ucx_client {
 
-class Client : public PeerThread {
+class Client : public ucx::PeerThread {
   public:
-    Client(const Options& options, bool polling);
+    Client(const ucx::Options& options, bool polling);
 
     // Takes the worker and the control connection over and makes the endpoint. Throws
     // Error(connect).
-    std::shared_ptr<Connection> attach(std::unique_ptr<Worker> worker, Fd fd,
-                                       const wire::Token& token, const std::string& address,
+    std::shared_ptr<Connection> attach(std::unique_ptr<ucx::Worker> worker, base::Fd fd,
+                                       const protocol::Token& token, const std::string& address,
                                        const std::string& peer,
                                        Connection::Integrity integrity = false,
                                        const Connection::Keys& keys = {});
@@ -25,13 +25,13 @@ class Client : public PeerThread {
     // None of these blocks. An operation always completes, even if the client is closed. submit()
     // is as Link::submit().
     void submit(const std::shared_ptr<Connection>& connection,
-                const std::shared_ptr<Operation>& operation);
+                const std::shared_ptr<client::Operation>& operation);
     void cancel(const std::shared_ptr<Connection>& connection,
-                const std::shared_ptr<Operation>& operation);
-    using PeerThread::close;
+                const std::shared_ptr<client::Operation>& operation);
+    using ucx::PeerThread::close;
     void close(const std::shared_ptr<Connection>& connection);
 
     std::vector<std::string> lanes(const std::shared_ptr<Connection>& connection);
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx_client

@@ -8,7 +8,7 @@
 #include "client/reply.hpp"
 #include "memory/crc32c.hpp"
 
-namespace ucxstore {
+namespace ucxstore::ucx_client {
 namespace {
 
 // The most that is in flight to one server: enough to fill any lane. The rest waits.
@@ -32,13 +32,13 @@ constexpr auto kReleaseTimeout = std::chrono::seconds(1);
 
 }  // namespace
 
-class Connection::Receive : public Request {
+class Connection::Receive : public ucx::Request {
   public:
     std::shared_ptr<Connection> connection;
-    std::shared_ptr<Operation> operation;
+    std::shared_ptr<client::Operation> operation;
     std::uint32_t item;
     std::uint64_t length;
-    wire::Sum expected;
+    protocol::Sum expected;
 
     ~Receive() override { end(); }
     // Counts it as active: until UCX has completed it, or has not been given it.
@@ -55,7 +55,7 @@ class Connection::Receive : public Request {
     }
 
   private:
-    void note(Item& received, ucs_status_t status) {
+    void note(client::Item& received, ucs_status_t status) {
         if (status != UCS_OK) {
             connection->broke_off(operation, received, status);
         } else if (forged() || (expected && sum() != *expected)) {
@@ -73,10 +73,10 @@ class Connection::Receive : public Request {
     bool begun_ = false;
 };
 
-class Connection::SendValue : public Request {
+class Connection::SendValue : public ucx::Request {
   public:
     std::shared_ptr<Connection> connection;
-    std::shared_ptr<Operation> operation;
+    std::shared_ptr<client::Operation> operation;
     std::uint64_t length;
 
     ~SendValue() override { end(); }
@@ -109,30 +109,30 @@ class Connection::SendValue : public Request {
     bool begun_ = false;
 };
 
-class Connection::SendRequest : public Request {
+class Connection::SendRequest : public ucx::Request {
   public:
     std::string body;
 
     void completed(ucs_status_t) override {}  // a failure shows as the end of the connection
 };
 
-Connection::Connection(std::unique_ptr<Worker> worker, const wire::Token& token,
+Connection::Connection(std::unique_ptr<ucx::Worker> worker, const protocol::Token& token,
                        const std::string& address, std::string peer, Integrity integrity,
                        const Keys& keys)
-    : Peer(std::move(worker), kReleaseTimeout),
+    : ucx::Peer(std::move(worker), kReleaseTimeout),
       conversation_(token, std::move(peer), *this),
-      seals_(keys ? std::make_unique<wire::Seals>(*keys) : nullptr),
+      seals_(keys ? std::make_unique<protocol::Seals>(*keys) : nullptr),
       endpoint_(*worker_, address),
       checked_(seals_ == nullptr &&
                integrity.value_or(crosses_a_network_by_tcp(endpoint_.lanes()))) {
-    worker_->on_message(static_cast<unsigned>(wire::Message::reply), &on_message, this);
+    worker_->on_message(static_cast<unsigned>(protocol::Message::reply), &on_message, this);
     // A first message at once, before UCX looks at its sockets again: where the server has gone by
     // then, UCX crashes as it sends the first one, until it has called Endpoint::on_error(). Nobody
     // waits for the answer.
-    send_request({{token, 0, wire::Op::ping, 0, 0, 0}, {}});
+    send_request({{token, 0, protocol::Op::ping, 0, 0, 0}, {}});
 }
 
-void Connection::doom(ErrorKind kind, const std::string& message) {
+void Connection::doom(base::ErrorKind kind, const std::string& message) {
     if (!doom_) {
         doom_ = {kind, message};
     }
@@ -153,8 +153,8 @@ ucs_status_t Connection::on_message(void* self, const void* header, std::size_t 
     try {
         try {
             connection->on_payload(header, header_size, payload);
-        } catch (const Error& error) {
-            connection->doom(error.kind(), Conversation::cause_of(error));
+        } catch (const base::Error& error) {
+            connection->doom(error.kind(), client::Conversation::cause_of(error));
         }
     } catch (const std::exception&) {  // for want of memory
         connection->lose();
@@ -168,11 +168,12 @@ void Connection::on_payload(const void* header, std::size_t header_size, Payload
         if (failed()) {
             return;  // it is about to end
         }
-        auto message = seals_->in.open_header(wire::Message::reply,
+        auto message = seals_->in.open_header(protocol::Message::reply,
                                               {static_cast<const std::byte*>(header), header_size},
                                               payload.size);
         if (!message) {
-            throw Error(ErrorKind::integrity, "a reply was changed on its way, or is not its own");
+            throw base::Error(base::ErrorKind::integrity,
+                              "a reply was changed on its way, or is not its own");
         }
         opened = std::move(message->header);
         header = opened.data();
@@ -180,14 +181,14 @@ void Connection::on_payload(const void* header, std::size_t header_size, Payload
         payload.sealed = message->data;
         payload.size = message->data.bytes;
     }
-    const auto decoded = wire::read_header<wire::ReplyHeader>(header, header_size);
+    const auto decoded = protocol::read_header<protocol::ReplyHeader>(header, header_size);
     if (!decoded || decoded->token != token()) {
         return;
     }
     if (checked_) {
-        payload.sum = wire::take_sums(header, header_size);
+        payload.sum = protocol::take_sums(header, header_size);
         if (!payload.sum) {
-            throw Error(ErrorKind::integrity, "a reply was changed on its way");
+            throw base::Error(base::ErrorKind::integrity, "a reply was changed on its way");
         }
     }
     std::optional<std::string> data;
@@ -204,16 +205,16 @@ void Connection::report_connected() const {
     for (const std::string& lane : endpoint_.lanes()) {
         lanes += (lanes.empty() ? "" : ", ") + lane;
     }
-    report(log::info, log::EventKind::connected, peer(), lanes);
+    client::report(base::log::info, base::log::EventKind::connected, peer(), lanes);
 }
 
-void Connection::start(const std::shared_ptr<Operation>& operation) {
+void Connection::start(const std::shared_ptr<client::Operation>& operation) {
     thread_.check("starting an operation");
-    operation->large = operation->memory_bytes() >= Operation::kLargeBytes;
+    operation->large = operation->memory_bytes() >= client::Operation::kLargeBytes;
     conversation_.start(operation);
 }
 
-void Connection::send_request(Outgoing outgoing) {
+void Connection::send_request(client::Outgoing outgoing) {
     const ucp_ep_h endpoint = endpoint_.get();
     if (endpoint == nullptr) {
         return;  // tick() will fail what waits for the reply
@@ -221,18 +222,18 @@ void Connection::send_request(Outgoing outgoing) {
     auto request = std::make_unique<SendRequest>();
     request->body = std::move(outgoing.body);
     request->pieces.push_back({request->body.data(), request->body.size()});
-    outgoing.header.flags |= checked_ ? wire::kChecked : 0;
+    outgoing.header.flags |= checked_ ? protocol::kChecked : 0;
     std::string header(reinterpret_cast<const char*>(&outgoing.header), sizeof(outgoing.header));
     if (checked_) {
-        wire::append_sums(header, crc32c(request->pieces));
+        protocol::append_sums(header, memory::crc32c(request->pieces));
     }
-    seal(*request, wire::Message::request, header, request->body.size());
-    Request::send(std::move(request), *worker_, endpoint, wire::Message::request, header.data(),
-                  header.size());
+    seal(*request, protocol::Message::request, header, request->body.size());
+    ucx::Request::send(std::move(request), *worker_, endpoint, protocol::Message::request,
+                       header.data(), header.size());
 }
 
 // Where all is encrypted: the header, and the data on its way.
-void Connection::seal(Request& request, wire::Message kind, std::string& header,
+void Connection::seal(ucx::Request& request, protocol::Message kind, std::string& header,
                       std::uint64_t data_bytes) {
     if (seals_ == nullptr) {
         return;
@@ -244,21 +245,21 @@ void Connection::seal(Request& request, wire::Message kind, std::string& header,
 }
 
 void Connection::pump() {
-    conversation_.send_values(
-        [this](const std::shared_ptr<Operation>& operation, Item& item, std::uint32_t index) {
-            const bool has_room =
-                !failed() && active_sends_ < kMaxSends && active_bytes_ < kMaxSendBytes;
-            if (has_room) {
-                send_segment(operation, item, index);
-            }
-            return has_room;
-        });
+    conversation_.send_values([this](const std::shared_ptr<client::Operation>& operation,
+                                     client::Item& item, std::uint32_t index) {
+        const bool has_room =
+            !failed() && active_sends_ < kMaxSends && active_bytes_ < kMaxSendBytes;
+        if (has_room) {
+            send_segment(operation, item, index);
+        }
+        return has_room;
+    });
 }
 
-void Connection::send_segment(const std::shared_ptr<Operation>& operation, Item& item,
-                              std::uint32_t index) {
-    const Memory& memory = *item.memory;
-    const wire::ValueHeader header =
+void Connection::send_segment(const std::shared_ptr<client::Operation>& operation,
+                              client::Item& item, std::uint32_t index) {
+    const client::Memory& memory = *item.memory;
+    const protocol::ValueHeader header =
         conversation_.value_header(*operation, index, memory.segment_bytes());
     item.next += header.length;
     std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
@@ -270,52 +271,53 @@ void Connection::send_segment(const std::shared_ptr<Operation>& operation, Item&
     request->length = header.length;
     memory.pieces(header.offset, header.length, request->pieces);
     if (checked_) {
-        wire::append_sums(bytes, crc32c(request->pieces));
+        protocol::append_sums(bytes, memory::crc32c(request->pieces));
     }
-    seal(*request, wire::Message::value, bytes, header.length);
+    seal(*request, protocol::Message::value, bytes, header.length);
     request->begin();
-    Request::send(std::move(request), *worker_, endpoint_.get(), wire::Message::value, bytes.data(),
-                  bytes.size());
+    ucx::Request::send(std::move(request), *worker_, endpoint_.get(), protocol::Message::value,
+                       bytes.data(), bytes.size());
 }
 
-void Connection::on_reply(const wire::ReplyHeader& header, const Payload& payload) {
+void Connection::on_reply(const protocol::ReplyHeader& header, const Payload& payload) {
     const auto operation = conversation_.on_reply(header);
     if (operation == nullptr) {
         return;  // UCX drops what we do not receive
     }
-    if (!std::exchange(answered_, true) && log::wants(log::Area::client, log::info)) {
+    if (!std::exchange(answered_, true) &&
+        base::log::wants(base::log::Area::client, base::log::info)) {
         report_connected();
     }
     const std::span<const std::byte> data = payload.data;
     const bool is_altered = payload.forged || (payload.sum && payload.descriptor == nullptr &&
-                                               crc32c(data) != *payload.sum);
+                                               memory::crc32c(data) != *payload.sum);
     if (is_altered && header.item < operation->items.size()) {
         return altered(operation, operation->items[header.item]);
     }
-    if (note_reply(peer(), *operation, header,
-                   {reinterpret_cast<const char*>(data.data()), data.size()})) {
+    if (client::note_reply(peer(), *operation, header,
+                           {reinterpret_cast<const char*>(data.data()), data.size()})) {
         receive(operation, header, payload);
-    } else if (header.status == wire::Status::altered) {
+    } else if (header.status == protocol::Status::altered) {
         finish_altered(operation);
-    } else if (header.status == wire::Status::storage) {
+    } else if (header.status == protocol::Status::storage) {
         conversation_.finish(operation);  // segments of it that were sent before may still come
     } else {
         conversation_.item_done(operation, operation->items[header.item]);
     }
 }
 
-void Connection::receive(const std::shared_ptr<Operation>& operation,
-                         const wire::ReplyHeader& header, const Payload& payload) {
-    note_segment(*operation, header, payload.size);
-    Item& item = operation->items[header.item];
+void Connection::receive(const std::shared_ptr<client::Operation>& operation,
+                         const protocol::ReplyHeader& header, const Payload& payload) {
+    client::note_segment(*operation, header, payload.size);
+    client::Item& item = operation->items[header.item];
     if (header.length == 0) {
         conversation_.item_done(operation, item);
         return;
     }
     auto request = std::make_unique<Receive>();
-    request->pieces = pieces_of(item, header);
+    request->pieces = client::pieces_of(item, header);
     if (payload.descriptor == nullptr) {
-        scatter(payload.data.data(), payload.data.size(), request->pieces);
+        protocol::scatter(payload.data.data(), payload.data.size(), request->pieces);
         conversation_.segment_arrived(operation, item, header.length);
         return;
     }
@@ -328,25 +330,28 @@ void Connection::receive(const std::shared_ptr<Operation>& operation,
     if (payload.sealed) {
         request->opened = seals_->in.data(*payload.sealed);
     }
-    request->write = operation->large || header.reply_size >= Operation::kLargeBytes
-                         ? Write::past_caches
-                         : Write::cached;
+    request->write = operation->large || header.reply_size >= client::Operation::kLargeBytes
+                         ? memory::Write::past_caches
+                         : memory::Write::cached;
     request->begin();
-    Request::receive(std::move(request), *worker_, payload.descriptor);
+    ucx::Request::receive(std::move(request), *worker_, payload.descriptor);
 }
 
-void Connection::altered(const std::shared_ptr<Operation>& operation, const Item& item) {
-    operation->fail(ErrorKind::integrity, {peer(), ": '", item.key,
-                                           "' was changed on its way here: a message does not fit ",
-                                           encrypted() ? "its tag" : "its checksum"});
+void Connection::altered(const std::shared_ptr<client::Operation>& operation,
+                         const client::Item& item) {
+    operation->fail(
+        base::ErrorKind::integrity,
+        {peer(), ": '", item.key, "' was changed on its way here: a message does not fit ",
+         encrypted() ? "its tag" : "its checksum"});
     finish_altered(operation);
 }
 
 // Checksums find accidents, which happen now and then. What does not fit its tag may be an attack:
 // where all is encrypted, the connection ends, and then the operation.
-void Connection::finish_altered(const std::shared_ptr<Operation>& operation) {
+void Connection::finish_altered(const std::shared_ptr<client::Operation>& operation) {
     if (encrypted()) {
-        doom(ErrorKind::integrity, "another message on the connection was changed on its way");
+        doom(base::ErrorKind::integrity,
+             "another message on the connection was changed on its way");
     } else {
         conversation_.finish(operation);
     }
@@ -354,14 +359,15 @@ void Connection::finish_altered(const std::shared_ptr<Operation>& operation) {
 
 // The endpoint is failing, the server could not send what it promised, or there was no memory for
 // what came: of this reply nothing more will come that can be used.
-void Connection::broke_off(const std::shared_ptr<Operation>& operation, const Item& item,
-                           ucs_status_t status) {
-    operation->fail(status == UCS_ERR_NO_MEMORY ? ErrorKind::memory : ErrorKind::server_lost,
-                    {peer(), ": '", item.key, "' broke off: ", ucs_status_string(status)});
+void Connection::broke_off(const std::shared_ptr<client::Operation>& operation,
+                           const client::Item& item, ucs_status_t status) {
+    operation->fail(
+        status == UCS_ERR_NO_MEMORY ? base::ErrorKind::memory : base::ErrorKind::server_lost,
+        {peer(), ": '", item.key, "' broke off: ", base::ucs_status_string(status)});
     conversation_.finish(operation);
 }
 
-void Connection::close(ErrorKind kind, std::string_view message, bool lost) {
+void Connection::close(base::ErrorKind kind, std::string_view message, bool lost) {
     if (!begin_close()) {
         return;
     }
@@ -370,35 +376,35 @@ void Connection::close(ErrorKind kind, std::string_view message, bool lost) {
     conversation_.end(kind, message);
 }
 
-void Connection::shut(const char* why) { close(ErrorKind::server_lost, why, false); }
+void Connection::shut(const char* why) { close(base::ErrorKind::server_lost, why, false); }
 
-TimePoint Connection::tick(Progress& progress, TimePoint now) {
+base::TimePoint Connection::tick(ucx::Progress& progress, base::TimePoint now) {
     if (doom_) {
         close(doom_->kind, doom_->message);
     }
     if (lost_) {
-        close(ErrorKind::server_lost, "the server is gone");
+        close(base::ErrorKind::server_lost, "the server is gone");
     }
     if (endpoint_.failed() && !closed_) {
-        close(ErrorKind::server_lost, "the server is gone (" + endpoint_.cause() + ")");
+        close(base::ErrorKind::server_lost, "the server is gone (" + endpoint_.cause() + ")");
     }
     return std::min({conversation_.tick(now), release(progress, now)});
 }
 
 // The memory is given back only once the transfer ends, and so the connection.
 void Connection::on_stuck(const std::string& text) {
-    close(ErrorKind::server_lost,
+    close(base::ErrorKind::server_lost,
           "the connection was reset, as another request on it stood still (" + text + ")");
 }
 
-TimePoint Connection::release(Progress& progress, TimePoint now) {
+base::TimePoint Connection::release(ucx::Progress& progress, base::TimePoint now) {
     const auto [stuck, next] =
         conversation_.unreleased(now, closed_ ? kReleaseTimeout : kReleaseGrace);
     if (stuck.empty()) {
         return next;
     }
     if (!closed_) {
-        close(ErrorKind::server_lost,
+        close(base::ErrorKind::server_lost,
               "the connection was reset, as a cancelled request on it did not end");
         conversation_.wait_anew(now);
         return now + kReleaseTimeout;
@@ -410,4 +416,4 @@ TimePoint Connection::release(Progress& progress, TimePoint now) {
     return next;
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx_client

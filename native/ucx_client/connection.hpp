@@ -13,20 +13,21 @@
 #include "ucx/peer.hpp"
 #include "ucx/request.hpp"
 
-namespace ucxstore {
+namespace ucxstore::ucx_client {
 
-class Connection : public Peer, private Conversation::Carrier {
+class Connection : public ucx::Peer, private client::Conversation::Carrier {
   public:
     // Whether all messages have checksums; nullopt: where they go over TCP to another host.
     using Integrity = std::optional<bool>;
     // With keys, all messages are encrypted. That does what checksums do, and more.
-    using Keys = std::optional<wire::SessionKeys>;
+    using Keys = std::optional<protocol::SessionKeys>;
 
     // Takes the worker that it alone uses. Throws Error(connect).
-    Connection(std::unique_ptr<Worker> worker, const wire::Token& token, const std::string& address,
-               std::string peer, Integrity integrity = false, const Keys& keys = {});
+    Connection(std::unique_ptr<ucx::Worker> worker, const protocol::Token& token,
+               const std::string& address, std::string peer, Integrity integrity = false,
+               const Keys& keys = {});
 
-    const wire::Token& token() const { return conversation_.token(); }
+    const protocol::Token& token() const { return conversation_.token(); }
     const std::string& peer() const { return conversation_.peer(); }
     std::vector<std::string> lanes() const { return endpoint_.lanes(); }
     bool checked() const { return checked_ || encrypted(); }                // any thread
@@ -37,19 +38,21 @@ class Connection : public Peer, private Conversation::Carrier {
 
     void lose() noexcept override { lost_ = true; }
     void shut(const char* why) override;
-    TimePoint tick(Progress& progress, TimePoint now) override;
+    base::TimePoint tick(ucx::Progress& progress, base::TimePoint now) override;
     bool busy() const override { return !conversation_.empty(); }
 
-    void start(const std::shared_ptr<Operation>& operation);
+    void start(const std::shared_ptr<client::Operation>& operation);
     // The operation fails as cancelled, once what UCX is transferring for it right now has ended.
-    void cancel(const std::shared_ptr<Operation>& operation) { conversation_.cancel(operation); }
+    void cancel(const std::shared_ptr<client::Operation>& operation) {
+        conversation_.cancel(operation);
+    }
 
   private:
     // The server is lost, or has broken the protocol. Only noted, as nothing may be closed inside
     // UCX's callbacks; tick() closes.
-    void doom(ErrorKind kind, const std::string& message);
+    void doom(base::ErrorKind kind, const std::string& message);
     // Fails all operations on it, in bounded time. Needs no memory. `lost` as in report_end().
-    void close(ErrorKind kind, std::string_view message, bool lost = true);
+    void close(base::ErrorKind kind, std::string_view message, bool lost = true);
     void report_connected() const;
     std::shared_ptr<Connection> self() {
         return std::static_pointer_cast<Connection>(shared_from_this());
@@ -61,40 +64,42 @@ class Connection : public Peer, private Conversation::Carrier {
         std::span<const std::byte> data;
         std::size_t size;
         void* descriptor;
-        wire::Sum sum;
-        std::optional<wire::Opener::Data> sealed;  // which message's data it is
-        bool forged = false;                       // `data` is not what was sent
+        protocol::Sum sum;
+        std::optional<protocol::Opener::Data> sealed;  // which message's data it is
+        bool forged = false;                           // `data` is not what was sent
     };
     // Handles a message that has come, or throws.
     void on_payload(const void* header, std::size_t header_size, Payload payload);
     // Throws Error(protocol) where the server breaks the protocol.
-    void on_reply(const wire::ReplyHeader& header, const Payload& payload);
+    void on_reply(const protocol::ReplyHeader& header, const Payload& payload);
     class Receive;
     class SendValue;
     class SendRequest;
 
-    void send_request(Outgoing outgoing) override;
+    void send_request(client::Outgoing outgoing) override;
     void pump() override;
     void on_stuck(const std::string& text) override;
-    void seal(Request& request, wire::Message kind, std::string& header, std::uint64_t data_bytes);
-    void send_segment(const std::shared_ptr<Operation>& operation, Item& item, std::uint32_t index);
-    void receive(const std::shared_ptr<Operation>& operation, const wire::ReplyHeader& header,
-                 const Payload& payload);
+    void seal(ucx::Request& request, protocol::Message kind, std::string& header,
+              std::uint64_t data_bytes);
+    void send_segment(const std::shared_ptr<client::Operation>& operation, client::Item& item,
+                      std::uint32_t index);
+    void receive(const std::shared_ptr<client::Operation>& operation,
+                 const protocol::ReplyHeader& header, const Payload& payload);
     // A segment of it has come, but was changed on its way.
-    void altered(const std::shared_ptr<Operation>& operation, const Item& item);
-    void finish_altered(const std::shared_ptr<Operation>& operation);
-    void broke_off(const std::shared_ptr<Operation>& operation, const Item& item,
+    void altered(const std::shared_ptr<client::Operation>& operation, const client::Item& item);
+    void finish_altered(const std::shared_ptr<client::Operation>& operation);
+    void broke_off(const std::shared_ptr<client::Operation>& operation, const client::Item& item,
                    ucs_status_t status);
-    TimePoint release(Progress& progress, TimePoint now);
+    base::TimePoint release(ucx::Progress& progress, base::TimePoint now);
 
     struct Doom {
-        ErrorKind kind;
+        base::ErrorKind kind;
         std::string message;
     };
 
-    Conversation conversation_;
-    const std::unique_ptr<wire::Seals> seals_;  // nullptr where nothing is encrypted
-    Endpoint endpoint_;
+    client::Conversation conversation_;
+    const std::unique_ptr<protocol::Seals> seals_;  // nullptr where nothing is encrypted
+    ucx::Endpoint endpoint_;
     const bool checked_;
     std::uint64_t active_sends_ = 0;
     std::uint64_t active_bytes_ = 0;
@@ -103,4 +108,4 @@ class Connection : public Peer, private Conversation::Carrier {
     bool lost_ = false;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx_client

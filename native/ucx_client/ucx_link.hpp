@@ -9,9 +9,9 @@
 #include "client/link.hpp"
 #include "ucx_client/client.hpp"
 
-namespace ucxstore {
+namespace ucxstore::ucx_client {
 
-class UcxLink : public Link {
+class UcxLink : public client::Link {
   public:
     UcxLink(std::shared_ptr<Client> client, std::shared_ptr<Connection> connection)
         : client_(std::move(client)), connection_(std::move(connection)) {}
@@ -28,10 +28,10 @@ class UcxLink : public Link {
     }
 
     const std::string& peer() const override { return connection_->peer(); }
-    void submit(const std::shared_ptr<Operation>& operation) override {
+    void submit(const std::shared_ptr<client::Operation>& operation) override {
         client_->submit(connection_, operation);
     }
-    void cancel(const std::shared_ptr<Operation>& operation) override {
+    void cancel(const std::shared_ptr<client::Operation>& operation) override {
         client_->cancel(connection_, operation);
     }
     void close() override { client_->close(connection_); }
@@ -46,4 +46,4 @@ class UcxLink : public Link {
     const std::shared_ptr<Connection> connection_;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx_client

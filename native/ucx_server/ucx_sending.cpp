@@ -12,9 +12,9 @@
 #include "ucx/request.hpp"
 #include "ucx_server/unread_bytes.hpp"
 
-namespace ucxstore {
+namespace ucxstore::ucx_server {
 
-class UcxSending::InFlight : public Request {
+class UcxSending::InFlight : public ucx::Request {
   public:
     InFlight(std::shared_ptr<UcxSending> sending, Message message)
         : sending_(std::move(sending)), message_(std::move(message)), amount_(message_.amount()) {
@@ -53,7 +53,7 @@ class UcxSending::InFlight : public Request {
 };
 
 void UcxSending::connect(const std::string& address) {
-    endpoint_ = std::make_unique<Endpoint>(worker_, address);
+    endpoint_ = std::make_unique<ucx::Endpoint>(worker_, address);
 }
 
 bool UcxSending::catch_up() {
@@ -80,36 +80,38 @@ bool UcxSending::send(Message message) {
     // Apart from the request, which UCX may end before it returns.
     std::string header(reinterpret_cast<const char*>(&message.header), sizeof(message.header));
     if (checked_) {
-        wire::append_sums(header, data_sum(message));
+        protocol::append_sums(header, data_sum(message));
     }
     const std::uint64_t bytes = message.header.length;
     auto request = std::make_unique<InFlight>(shared_from_this(), std::move(message));
     if (seals_ != nullptr) {
-        const std::uint64_t number = seals_->out.seal_header(wire::Message::reply, header, bytes);
+        const std::uint64_t number =
+            seals_->out.seal_header(protocol::Message::reply, header, bytes);
         request->sealed = bytes == 0 ? nullptr : seals_->out.data(number, bytes);
     }
-    Request::send(std::move(request), worker_, endpoint, wire::Message::reply, header.data(),
-                  header.size());
+    ucx::Request::send(std::move(request), worker_, endpoint, protocol::Message::reply,
+                       header.data(), header.size());
     return true;
 }
 
 // Of what lies in a value's own memory, the sums of whole blocks are kept with the value.
 std::uint32_t UcxSending::data_sum(const Message& message) {
     if (message.pieces.empty()) {
-        return crc32c(std::as_bytes(std::span(message.payload)));
+        return memory::crc32c(std::as_bytes(std::span(message.payload)));
     }
     if (message.was_read || message.value->pieced()) {
-        return crc32c(message.pieces);
+        return memory::crc32c(message.pieces);
     }
     std::uint32_t sum = 0;
     for (const ucp_dt_iov_t& piece : message.pieces) {
         const auto* const begin = static_cast<const std::byte*>(piece.buffer);
         const auto offset = static_cast<std::uint64_t>(begin - message.value->data());
-        sum = piece.length < KeptSums::kBlock
-                  ? crc32c({begin, piece.length}, sum)
-                  : join_crc32c(sum, message.value->checksum(offset, piece.length), piece.length);
+        sum = piece.length < memory::KeptSums::kBlock
+                  ? memory::crc32c({begin, piece.length}, sum)
+                  : memory::join_crc32c(sum, message.value->checksum(offset, piece.length),
+                                        piece.length);
     }
     return sum;
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx_server

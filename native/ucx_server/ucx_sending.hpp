@@ -12,15 +12,16 @@
 #include "sessions/sending.hpp"
 #include "ucx/endpoint.hpp"
 
-namespace ucxstore {
+namespace ucxstore::ucx_server {
 
 // Each message in flight keeps this alive.
-class UcxSending : public Sending, public std::enable_shared_from_this<UcxSending> {
+class UcxSending : public sessions::Sending, public std::enable_shared_from_this<UcxSending> {
   public:
     // With `seals`, all messages are encrypted.
-    UcxSending(Worker& worker, const wire::Token& token, std::shared_ptr<ClientRecord> client,
-               std::shared_ptr<wire::Seals> seals = nullptr)
-        : Sending(token, std::move(client)), worker_(worker), seals_(std::move(seals)) {}
+    UcxSending(ucx::Worker& worker, const protocol::Token& token,
+               std::shared_ptr<sessions::ClientRecord> client,
+               std::shared_ptr<protocol::Seals> seals = nullptr)
+        : sessions::Sending(token, std::move(client)), worker_(worker), seals_(std::move(seals)) {}
 
     // Makes the endpoint. Not inside UCX's callbacks. Throws Error(connect).
     void connect(const std::string& address);
@@ -41,10 +42,10 @@ class UcxSending : public Sending, public std::enable_shared_from_this<UcxSendin
     bool send(Message message) override;
     void end() override;
 
-    Worker& worker_;
-    const std::shared_ptr<wire::Seals> seals_;
-    std::unique_ptr<Endpoint> endpoint_;
+    ucx::Worker& worker_;
+    const std::shared_ptr<protocol::Seals> seals_;
+    std::unique_ptr<ucx::Endpoint> endpoint_;
     bool checked_ = false;
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx_server

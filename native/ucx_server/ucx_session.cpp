@@ -10,7 +10,7 @@
 #include "threads/trimming.hpp"
 #include "ucx/request.hpp"
 
-namespace ucxstore {
+namespace ucxstore::ucx_server {
 namespace {
 
 // How long UCX may take to let go of memory once the endpoint was closed by force.
@@ -21,11 +21,11 @@ constexpr auto kReleaseTimeout = std::chrono::seconds(5);
 constexpr auto kMeetTimeout = std::chrono::seconds(20);
 
 // The largest request, where it is sealed.
-constexpr std::size_t kMostSealedRequest = wire::sealed_bytes(wire::kMaxRequestBytes);
+constexpr std::size_t kMostSealedRequest = protocol::sealed_bytes(protocol::kMaxRequestBytes);
 
 }  // namespace
 
-class UcxSession::UcxReceiver::Segment : public Request {
+class UcxSession::UcxReceiver::Segment : public ucx::Request {
   public:
     explicit Segment(std::unique_ptr<Sink> sink) : sink_(std::move(sink)) {}
     void take(std::uint64_t offset, std::span<const std::byte> bytes) noexcept override {
@@ -44,7 +44,7 @@ class UcxSession::UcxReceiver::Segment : public Request {
 };
 
 void UcxSession::UcxReceiver::receive(Parcel parcel, std::unique_ptr<Sink> sink,
-                                      std::uint64_t length, Write write) {
+                                      std::uint64_t length, memory::Write write) {
     std::byte* const memory = sink->memory();
     auto segment = std::make_unique<Segment>(std::move(sink));
     if (const auto found = sealed_.find(parcel); found != sealed_.end()) {
@@ -57,18 +57,19 @@ void UcxSession::UcxReceiver::receive(Parcel parcel, std::unique_ptr<Sink> sink,
     } else {
         segment->taken = length;
     }
-    Request::receive(std::move(segment), worker_, parcel);
+    ucx::Request::receive(std::move(segment), worker_, parcel);
 }
 
 // NOLINTNEXTLINE(readability-function-size): what a session is made of
-UcxSession::UcxSession(std::unique_ptr<Worker> worker, const Service& service,
-                       std::weak_ptr<Progress> progress, Turns& turns, const wire::Token& token,
-                       const std::string& address, const Admitted& client,
-                       std::shared_ptr<wire::Seals> seals)
-    : Peer(std::move(worker), kReleaseTimeout),
+UcxSession::UcxSession(std::unique_ptr<ucx::Worker> worker, const sessions::Service& service,
+                       std::weak_ptr<ucx::Progress> progress, sessions::Turns& turns,
+                       const protocol::Token& token, const std::string& address,
+                       const sessions::Admitted& client, std::shared_ptr<protocol::Seals> seals)
+    : ucx::Peer(std::move(worker), kReleaseTimeout),
       address_(address),
-      client_(std::make_shared<ClientRecord>(service.counters, service.places->take(client.origin),
-                                             client, service.ledger->open(client.origin))),
+      client_(std::make_shared<sessions::ClientRecord>(service.counters,
+                                                       service.places->take(client.origin), client,
+                                                       service.ledger->open(client.origin))),
       seals_(std::move(seals)),
       seat_(turns, client_->account(),
             [this] {
@@ -78,15 +79,16 @@ UcxSession::UcxSession(std::unique_ptr<Worker> worker, const Service& service,
       sending_(std::make_shared<UcxSending>(*worker_, token, client_, seals_)),
       receiver_(*worker_, seals_.get()),
       session_(service, std::move(progress), token, client_, sending_, receiver_, seat_) {
-    Endpoint::check_address(*worker_, address);
-    worker_->on_message(static_cast<unsigned>(wire::Message::request), &on_request_message, this);
-    worker_->on_message(static_cast<unsigned>(wire::Message::value), &on_value_message, this);
+    ucx::Endpoint::check_address(*worker_, address);
+    worker_->on_message(static_cast<unsigned>(protocol::Message::request), &on_request_message,
+                        this);
+    worker_->on_message(static_cast<unsigned>(protocol::Message::value), &on_value_message, this);
 }
 
 UcxSession::~UcxSession() {
     close();
-    ensure(worker_ == nullptr || !worker_->busy(), "UCX has let go of a session that goes");
-    trim_soon();  // its worker and its endpoint took some MB
+    base::ensure(worker_ == nullptr || !worker_->busy(), "UCX has let go of a session that goes");
+    threads::trim_soon();  // its worker and its endpoint took some MB
 }
 
 void UcxSession::meet() {
@@ -101,7 +103,7 @@ void UcxSession::meet() {
         if (leaving_) {
             session_.leave();
             if (client_->asked()) {
-                client_->note_asked(Clock::now());  // it was not told before
+                client_->note_asked(base::Clock::now());  // it was not told before
             }
         }
     } catch (const std::exception&) {
@@ -122,21 +124,22 @@ void UcxSession::close() {
     }
 }
 
-TimePoint UcxSession::tick(Progress&, TimePoint now) {
+base::TimePoint UcxSession::tick(ucx::Progress&, base::TimePoint now) {
     if (closed()) {
-        return TimePoint::max();
+        return base::TimePoint::max();
     }
     if (worker_->fences().broken()) {
-        client_->report(log::warning, log::EventKind::refused,
+        client_->report(base::log::warning, base::log::EventKind::refused,
                         "somebody else has connected to what UCX listens on for it");
         client_->doom();
     }
     meet();
-    TimePoint meets = TimePoint::max();
+    base::TimePoint meets = base::TimePoint::max();
     if (!sending_->connected()) {
         meets = begun_ + kMeetTimeout;
         if (now > meets) {
-            client_->report(log::warning, log::EventKind::refused, "it has sent nothing for 20 s");
+            client_->report(base::log::warning, base::log::EventKind::refused,
+                            "it has sent nothing for 20 s");
             client_->doom();
         }
     }
@@ -147,21 +150,22 @@ TimePoint UcxSession::tick(Progress&, TimePoint now) {
     return std::min(due, meets);
 }
 
-wire::Sum UcxSession::take_sums(const void* header, std::size_t& header_size, bool checked) const {
+protocol::Sum UcxSession::take_sums(const void* header, std::size_t& header_size,
+                                    bool checked) const {
     if (sending_->connected() && checked != sending_->checks()) {
-        throw Error(ErrorKind::protocol, "messages with checksums and without");
+        throw base::Error(base::ErrorKind::protocol, "messages with checksums and without");
     }
     if (!checked) {
         return std::nullopt;
     }
-    const wire::Sum sum = wire::take_sums(header, header_size);
+    const protocol::Sum sum = protocol::take_sums(header, header_size);
     if (!sum) {
-        throw Error(ErrorKind::protocol, "a message was changed on its way");
+        throw base::Error(base::ErrorKind::protocol, "a message was changed on its way");
     }
     return sum;
 }
 
-std::optional<UcxSession::Whole> UcxSession::open(wire::Message kind, const void* header,
+std::optional<UcxSession::Whole> UcxSession::open(protocol::Message kind, const void* header,
                                                   std::size_t header_size, std::size_t data_size) {
     Whole whole{{static_cast<const std::byte*>(header), header_size}, data_size, {}};
     if (seals_ == nullptr || client_->closed()) {
@@ -178,10 +182,10 @@ std::optional<UcxSession::Whole> UcxSession::open(wire::Message kind, const void
 
 template <typename Handle>
 void UcxSession::in_round(Handle handle) {
-    const TimePoint begun = Clock::now();
-    seat_.work_until(worker_->round + Turns::kTurn);
+    const base::TimePoint begun = base::Clock::now();
+    seat_.work_until(worker_->round + sessions::Turns::kTurn);
     handle();
-    seat_.charge(Clock::now() - begun);
+    seat_.charge(base::Clock::now() - begun);
 }
 
 ucs_status_t UcxSession::on_request_message(void* self, const void* header, std::size_t header_size,
@@ -191,22 +195,23 @@ ucs_status_t UcxSession::on_request_message(void* self, const void* header, std:
     std::optional<Whole> whole;
     session.session_.guard([&] {
         const std::size_t most =
-            session.seals_ == nullptr ? wire::kMaxRequestBytes : kMostSealedRequest;
+            session.seals_ == nullptr ? protocol::kMaxRequestBytes : kMostSealedRequest;
         if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV || size > most) {
-            throw Error(ErrorKind::protocol, "a request that is too large");
+            throw base::Error(base::ErrorKind::protocol, "a request that is too large");
         }
-        whole = session.open(wire::Message::request, header, header_size, size);
+        whole = session.open(protocol::Message::request, header, header_size, size);
     });
     if (!whole) {
         return UCS_OK;
     }
     session.in_round([&] {
-        session.session_.dispatch<wire::RequestHeader>(
+        session.session_.dispatch<protocol::RequestHeader>(
             whole->header().data(), whole->header().size(),
-            [&](const wire::RequestHeader& decoded) {
+            [&](const protocol::RequestHeader& decoded) {
                 std::size_t plain_header = whole->header().size();
-                const wire::Sum sum = session.take_sums(whole->header().data(), plain_header,
-                                                        (decoded.flags & wire::kChecked) != 0);
+                const protocol::Sum sum =
+                    session.take_sums(whole->header().data(), plain_header,
+                                      (decoded.flags & protocol::kChecked) != 0);
                 std::span<const std::byte> body(static_cast<const std::byte*>(data), size);
                 std::optional<std::string> opened;
                 if (whole->sealed) {
@@ -214,18 +219,18 @@ ucs_status_t UcxSession::on_request_message(void* self, const void* header, std:
                     body =
                         opened ? std::as_bytes(std::span(*opened)) : std::span<const std::byte>();
                 }
-                if ((whole->sealed && !opened) || (sum && crc32c(body) != *sum)) {
+                if ((whole->sealed && !opened) || (sum && memory::crc32c(body) != *sum)) {
                     return session.session_.on_altered(decoded);
                 }
                 if (session.sending_->connected()) {
                     session.session_.on_request(decoded, body);
-                } else if (decoded.op == wire::Op::ping) {
+                } else if (decoded.op == protocol::Op::ping) {
                     if (sum) {
                         session.sending_->check();
                     }
                     session.first_ping_ = decoded;
                 } else {
-                    throw Error(ErrorKind::protocol, "a request before the first ping");
+                    throw base::Error(base::ErrorKind::protocol, "a request before the first ping");
                 }
             });
     });
@@ -239,31 +244,33 @@ ucs_status_t UcxSession::on_value_message(void* self, const void* header, std::s
     const bool rendezvous = param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV;
     std::optional<Whole> whole;
     session.session_.guard(
-        [&] { whole = session.open(wire::Message::value, header, header_size, size); });
+        [&] { whole = session.open(protocol::Message::value, header, header_size, size); });
     if (!whole) {
         return UCS_OK;
     }
     bool kept = false;
     session.in_round([&] {
-        session.session_.dispatch<wire::ValueHeader>(
-            whole->header().data(), whole->header().size(), [&](const wire::ValueHeader& decoded) {
+        session.session_.dispatch<protocol::ValueHeader>(
+            whole->header().data(), whole->header().size(),
+            [&](const protocol::ValueHeader& decoded) {
                 std::size_t plain_header = whole->header().size();
-                const wire::Sum sum = session.take_sums(whole->header().data(), plain_header,
-                                                        session.sending_->checks());
+                const protocol::Sum sum = session.take_sums(whole->header().data(), plain_header,
+                                                            session.sending_->checks());
                 if (plain_header < sizeof(decoded)) {
-                    throw Error(ErrorKind::protocol, "a value without a header");
+                    throw base::Error(base::ErrorKind::protocol, "a value without a header");
                 }
                 const std::size_t key_size = plain_header - sizeof(decoded);
-                if (whole->data_bytes != decoded.length || key_size > wire::kMaxKeyBytes) {
-                    throw Error(ErrorKind::protocol, "a value that is not as long as it says");
+                if (whole->data_bytes != decoded.length || key_size > protocol::kMaxKeyBytes) {
+                    throw base::Error(base::ErrorKind::protocol,
+                                      "a value that is not as long as it says");
                 }
                 if (!session.sending_->connected()) {
-                    throw Error(ErrorKind::protocol, "a value before the first ping");
+                    throw base::Error(base::ErrorKind::protocol, "a value before the first ping");
                 }
                 const std::string key(
                     reinterpret_cast<const char*>(whole->header().data()) + sizeof(decoded),
                     key_size);
-                ArrivingValue::Bytes bytes{{}, rendezvous ? data : nullptr, sum};
+                sessions::ArrivingValue::Bytes bytes{{}, rendezvous ? data : nullptr, sum};
                 std::optional<std::string> opened;
                 if (rendezvous && whole->sealed) {
                     session.receiver_.note(data, whole->sealed->data);
@@ -285,4 +292,4 @@ ucs_status_t UcxSession::on_value_message(void* self, const void* header, std::s
     return kept ? UCS_INPROGRESS : UCS_OK;
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx_server

@@ -13,45 +13,45 @@
 #include "ucx/peer.hpp"
 #include "ucx_server/ucx_sending.hpp"
 
-namespace ucxstore {
+namespace ucxstore::ucx_server {
 
-class UcxSession : public Peer, public Yielding {
+class UcxSession : public ucx::Peer, public sessions::Yielding {
   public:
     // Takes the worker. `address` is the client's. With `seals`, all messages are encrypted. Throws
     // Error(connect).
-    UcxSession(std::unique_ptr<Worker> worker, const Service& service,
-               std::weak_ptr<Progress> progress, Turns& turns, const wire::Token& token,
-               const std::string& address, const Admitted& client,
-               std::shared_ptr<wire::Seals> seals = nullptr);
+    UcxSession(std::unique_ptr<ucx::Worker> worker, const sessions::Service& service,
+               std::weak_ptr<ucx::Progress> progress, sessions::Turns& turns,
+               const protocol::Token& token, const std::string& address,
+               const sessions::Admitted& client, std::shared_ptr<protocol::Seals> seals = nullptr);
     ~UcxSession() override;
 
     void lose() noexcept override { client_->doom(); }
     void shut(const char*) override { close(); }
     // Ends it where the client is gone, or has stalled.
-    TimePoint tick(Progress& progress, TimePoint now) override;
+    base::TimePoint tick(ucx::Progress& progress, base::TimePoint now) override;
     // As Session::leave(), as soon as the client can be told.
     void leave() override;
     bool busy() const override { return session_.busy(); }
-    ClientRecord& record() override { return *client_; }
+    sessions::ClientRecord& record() override { return *client_; }
     bool may_yield() override { return !busy(); }
     void ask() override { leave(); }
     void end() override { close(); }
 
   private:
     // Receives what comes by rendezvous: a parcel is UCX's descriptor.
-    class UcxReceiver : public Receiver {
+    class UcxReceiver : public sessions::Receiver {
       public:
-        UcxReceiver(Worker& worker, wire::Seals* seals) : worker_(worker), seals_(seals) {}
+        UcxReceiver(ucx::Worker& worker, protocol::Seals* seals) : worker_(worker), seals_(seals) {}
         void receive(Parcel parcel, std::unique_ptr<Sink> sink, std::uint64_t length,
-                     Write write) override;
+                     memory::Write write) override;
         // UCX then ends the transfer at the client, too.
         void drop(Parcel parcel) override {
             sealed_.erase(parcel);
-            ucp_am_data_release(worker_.get(), parcel);
+            base::ucp_am_data_release(worker_.get(), parcel);
         }
         // Notes that what comes in a parcel is the data of a sealed message; or that nobody will
         // receive or drop it.
-        void note(Parcel parcel, const wire::Opener::Data& data) {
+        void note(Parcel parcel, const protocol::Opener::Data& data) {
             sealed_.insert_or_assign(parcel, data);
         }
         void forget(Parcel parcel) { sealed_.erase(parcel); }
@@ -59,9 +59,9 @@ class UcxSession : public Peer, public Yielding {
       private:
         class Segment;
 
-        Worker& worker_;
-        wire::Seals* const seals_;
-        std::unordered_map<Parcel, wire::Opener::Data> sealed_;
+        ucx::Worker& worker_;
+        protocol::Seals* const seals_;
+        std::unordered_map<Parcel, protocol::Opener::Data> sealed_;
     };
 
     // Makes the endpoint once the client's first message has come. So UCX always uses the
@@ -71,7 +71,7 @@ class UcxSession : public Peer, public Yielding {
     void close();
     // Where the message has checksums, takes them off the end of its header: that of its data.
     // Throws Error(protocol) where the header was changed on its way.
-    wire::Sum take_sums(const void* header, std::size_t& header_size, bool checked) const;
+    protocol::Sum take_sums(const void* header, std::size_t& header_size, bool checked) const;
 
     // Handles a message within what is left of the thread's round for that, for all its sessions
     // together: UCX brings many at once. What is left then has its turn.
@@ -82,14 +82,14 @@ class UcxSession : public Peer, public Yielding {
     struct Whole {
         std::span<const std::byte> plain;  // where nothing is encrypted
         std::uint64_t data_bytes;
-        std::optional<wire::Opener::Opened> sealed;
+        std::optional<protocol::Opener::Opened> sealed;
 
         std::span<const std::byte> header() const {
             return sealed ? std::as_bytes(std::span(sealed->header)) : plain;
         }
     };
     // nullopt where it is not what was sent: then the session ends.
-    std::optional<Whole> open(wire::Message kind, const void* header, std::size_t header_size,
+    std::optional<Whole> open(protocol::Message kind, const void* header, std::size_t header_size,
                               std::size_t data_size);
 
     static ucs_status_t on_request_message(void* self, const void* header, std::size_t header_size,
@@ -100,15 +100,15 @@ class UcxSession : public Peer, public Yielding {
                                          const ucp_am_recv_param_t* param);
 
     const std::string address_;
-    const std::shared_ptr<ClientRecord> client_;
-    const std::shared_ptr<wire::Seals> seals_;  // nullptr where nothing is encrypted
-    Turns::Seat seat_;
+    const std::shared_ptr<sessions::ClientRecord> client_;
+    const std::shared_ptr<protocol::Seals> seals_;  // nullptr where nothing is encrypted
+    sessions::Turns::Seat seat_;
     const std::shared_ptr<UcxSending> sending_;
     UcxReceiver receiver_;
-    Session session_;
-    std::optional<wire::RequestHeader> first_ping_;
+    sessions::Session session_;
+    std::optional<protocol::RequestHeader> first_ping_;
     bool leaving_ = false;
-    const TimePoint begun_ = Clock::now();
+    const base::TimePoint begun_ = base::Clock::now();
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx_server

@@ -5,12 +5,14 @@
 
 #include "ucx/callers.hpp"
 
-namespace ucxstore {
+namespace ucxstore::ucx_server {
 
 using namespace std::chrono_literals;
 
-UcxThread::UcxThread(const Service& service, const Options& options, bool polling, int index)
-    : PeerThread(options, polling, "ucxstore-srv" + std::to_string(index), kServerClosed),
+UcxThread::UcxThread(const sessions::Service& service, const ucx::Options& options, bool polling,
+                     int index)
+    : ucx::PeerThread(options, polling, "ucxstore-srv" + std::to_string(index),
+                      sessions::kServerClosed),
       service_(service) {
     progress()->post_and_wait([this] {
         progress()->set_work([this] {
@@ -24,27 +26,28 @@ UcxThread::UcxThread(const Service& service, const Options& options, bool pollin
 // Before the members that sessions refer to.
 UcxThread::~UcxThread() { close(1s); }
 
-void UcxThread::attach(std::unique_ptr<Worker> worker, Fd fd, const wire::Token& token,
-                       const std::string& address, const Admitted& client, const Keys& keys) {
-    const Callers callers = callers_of(fd.get(), address);
-    adopt(std::move(worker), std::move(fd), [&](std::unique_ptr<Worker> taken) {
+void UcxThread::attach(std::unique_ptr<ucx::Worker> worker, base::Fd fd,
+                       const protocol::Token& token, const std::string& address,
+                       const sessions::Admitted& client, const Keys& keys) {
+    const ucx::Callers callers = ucx::callers_of(fd.get(), address);
+    adopt(std::move(worker), std::move(fd), [&](std::unique_ptr<ucx::Worker> taken) {
         taken->fences().open(callers.hosts, callers.user);
         auto session = std::make_shared<UcxSession>(
             std::move(taken), service_, progress(), turns_, token, address, client,
-            keys ? std::make_shared<wire::Seals>(*keys) : nullptr);
+            keys ? std::make_shared<protocol::Seals>(*keys) : nullptr);
         ++service_.counters->sessions;
         return session;
     });
 }
 
 void UcxThread::visit(const Visitor& visitor) {
-    visit_peers([&](const std::vector<Peer*>& peers) {
-        std::vector<Yielding*> sessions;
-        for (Peer* const peer : peers) {
+    visit_peers([&](const std::vector<ucx::Peer*>& peers) {
+        std::vector<sessions::Yielding*> sessions;
+        for (ucx::Peer* const peer : peers) {
             sessions.push_back(static_cast<UcxSession*>(peer));  // attach() makes no others
         }
         visitor(sessions);
     });
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx_server

@@ -10,28 +10,30 @@
 #include "ucx/peer_thread.hpp"
 #include "ucx_server/ucx_session.hpp"
 
-namespace ucxstore {
+namespace ucxstore::ucx_server {
 
-class UcxThread : public PeerThread, public YieldingThread {
+class UcxThread : public ucx::PeerThread, public sessions::YieldingThread {
   public:
-    UcxThread(const Service& service, const Options& options, bool polling, int index);
+    UcxThread(const sessions::Service& service, const ucx::Options& options, bool polling,
+              int index);
     ~UcxThread() override;
 
     // With keys, all of a session's messages are encrypted.
-    using Keys = std::optional<wire::SessionKeys>;
+    using Keys = std::optional<protocol::SessionKeys>;
     // Starts a session; its endpoint exists on return. Throws Error(connect).
-    void attach(std::unique_ptr<Worker> worker, Fd fd, const wire::Token& token,
-                const std::string& address, const Admitted& client, const Keys& keys = {});
+    void attach(std::unique_ptr<ucx::Worker> worker, base::Fd fd, const protocol::Token& token,
+                const std::string& address, const sessions::Admitted& client,
+                const Keys& keys = {});
     std::size_t sessions() { return peers(); }
     // As TaskThread::post().
-    bool post(Task task) { return progress()->post(std::move(task)); }
+    bool post(threads::Task task) { return progress()->post(std::move(task)); }
 
   private:
     void visit(const Visitor& visitor) override;
 
     // Shared, as whoever holds a thread may keep it longer than the Server lives.
-    const Service service_;
-    Turns turns_;  // on the thread
+    const sessions::Service service_;
+    sessions::Turns turns_;  // on the thread
 };
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx_server

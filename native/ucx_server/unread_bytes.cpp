@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace ucxstore {
+namespace ucxstore::ucx_server {
 
 void UnreadBytes::read(std::uint64_t offset, std::span<std::byte> target) {
     if (offset < begin_) {
@@ -26,4 +26,4 @@ void UnreadBytes::read(std::uint64_t offset, std::span<std::byte> target) {
     region_->read(wanted_, target.data());
 }
 
-}  // namespace ucxstore
+}  // namespace ucxstore::ucx_server

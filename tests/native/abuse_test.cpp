@@ -9,14 +9,12 @@
 #include "loopback.hpp"
 #include "protocol/keys.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
 
-using namespace test;
 using namespace std::chrono_literals;
-using wire::Message;
 
-constexpr std::uint64_t kSegment = wire::kSegmentBytes;
+constexpr std::uint64_t kSegment = kSegmentBytes;
 
 // ---------------------------------------------------------------------------------------------
 // A client that means ill: `puppet_` has a session of its own beside that of a good client, and has
@@ -43,8 +41,8 @@ class BadClient : public testing::Test {
     }
     // The first ping, before which the server listens to nothing else.
     void meet() {
-        puppet_.send(Message::request, request(wire::Op::ping));
-        ASSERT_EQ(answer(), wire::Status::ok);
+        puppet_.send(Message::request, request(Op::ping));
+        ASSERT_EQ(answer(), Status::ok);
         puppet_.received().clear();
     }
 
@@ -58,30 +56,30 @@ class BadClient : public testing::Test {
         return both_.get("good") == pattern(100) && both_.get("more") == pattern(10'000) &&
                both_.get("evil") == std::nullopt;
     }
-    std::string request(wire::Op op, std::uint32_t count = 1) {
-        return raw(wire::RequestHeader{token_, 1, op, 0, count, 0});
+    std::string request(Op op, std::uint32_t count = 1) {
+        return raw(RequestHeader{token_, 1, op, 0, count, 0});
     }
     std::string value(std::uint64_t total, std::uint64_t offset, std::uint64_t length,
                       std::uint64_t segment = kSegment, std::uint32_t item = 0) {
-        return raw(wire::ValueHeader{token_, 1, item, 0, total, segment, offset, length});
+        return raw(ValueHeader{token_, 1, item, 0, total, segment, offset, length});
     }
-    std::optional<wire::Status> answer() {
+    std::optional<Status> answer() {
         if (!puppet_.until([&] { return !puppet_.received().empty(); }, kPatience)) {
             return std::nullopt;
         }
         const std::string& header = puppet_.received().back().header;
-        return wire::read_header<wire::ReplyHeader>(header.data(), header.size())->status;
+        return read_header<ReplyHeader>(header.data(), header.size())->status;
     }
 
     Loopback both_;
-    wire::Token token_ = new_token();
+    Token token_ = new_token();
     Puppet puppet_;
     Fd control_;
 };
 
 TEST_F(BadClient, MayBehaveWell) {
     puppet_.send(Message::value, value(3, 0, 3) + "fine", "abc");
-    EXPECT_EQ(answer(), wire::Status::ok);
+    EXPECT_EQ(answer(), Status::ok);
     EXPECT_EQ(both_.get("fine"), to_bytes("abc"));
     EXPECT_FALSE(is_thrown_out(100ms));
 }
@@ -99,12 +97,12 @@ class Stranger : public BadClient {
 };
 
 TEST_F(Stranger, MayNotBeginWithARequest) {
-    puppet_.send(Message::request, request(wire::Op::remove), strings({"good"}));
+    puppet_.send(Message::request, request(Op::remove), strings({"good"}));
     expect_thrown_out_unheard();
 }
 
 TEST_F(Stranger, MayNotBeginWithAnAbandonedRequest) {
-    puppet_.send(Message::request, request(wire::Op::abandon));
+    puppet_.send(Message::request, request(Op::abandon));
     expect_thrown_out_unheard();
 }
 
@@ -134,7 +132,7 @@ TEST_F(Stranger, MayGoWithoutAWord) {
 
 TEST_F(BadClient, WithoutATokenIsNotHeard) {
     token_[15] ^= 1;
-    puppet_.send(Message::request, request(wire::Op::remove), strings({"good"}));
+    puppet_.send(Message::request, request(Op::remove), strings({"good"}));
     puppet_.send(Message::value, value(3, 0, 3) + "evil", "abc");
     const std::string big(100'000, 'x');
     puppet_.send(Message::value, value(big.size(), 0, big.size()) + "evil", big,
@@ -144,7 +142,7 @@ TEST_F(BadClient, WithoutATokenIsNotHeard) {
 }
 
 TEST_F(BadClient, WithHalfAHeaderIsNotHeard) {
-    const std::string header = request(wire::Op::remove);
+    const std::string header = request(Op::remove);
     puppet_.send(Message::request, "");
     puppet_.send(Message::request, header.substr(0, header.size() - 1), strings({"good"}));
     puppet_.send(Message::value, value(3, 0, 3).substr(0, 40), "abc");
@@ -166,29 +164,28 @@ INSTANTIATE_TEST_SUITE_P(
     All, BadRequestTest,
     testing::Values(
         BadRequest{"AnUnknownOp", 77, 1, "x"},
-        BadRequest{"NoBody", static_cast<std::uint32_t>(wire::Op::get), 1, ""},
-        BadRequest{"FewerItemsThanSaid", static_cast<std::uint32_t>(wire::Op::stat), ~0u,
+        BadRequest{"NoBody", static_cast<std::uint32_t>(Op::get), 1, ""},
+        BadRequest{"FewerItemsThanSaid", static_cast<std::uint32_t>(Op::stat), ~0u,
                    strings({"a", "b"})},
-        BadRequest{"AGarbledItem", static_cast<std::uint32_t>(wire::Op::get), 1,
+        BadRequest{"AGarbledItem", static_cast<std::uint32_t>(Op::get), 1,
                    strings({"good"}) + std::string(17, '\xff')},
-        BadRequest{"CountlessOffsets", static_cast<std::uint32_t>(wire::Op::get), 1,
+        BadRequest{"CountlessOffsets", static_cast<std::uint32_t>(Op::get), 1,
                    strings({"good"}) + std::string(32, '\x40') + "\x02\xff\xff\x3f"},
-        BadRequest{"HalfAQuery", static_cast<std::uint32_t>(wire::Op::list), 1, strings({"a"})},
-        BadRequest{"HalfASpace", static_cast<std::uint32_t>(wire::Op::begin_space), 1,
+        BadRequest{"HalfAQuery", static_cast<std::uint32_t>(Op::list), 1, strings({"a"})},
+        BadRequest{"HalfASpace", static_cast<std::uint32_t>(Op::begin_space), 1,
                    strings({std::string(32, '1')}) + std::string(15, '\1')},
-        BadRequest{"HalfAnOperators", static_cast<std::uint32_t>(wire::Op::operate), 1,
+        BadRequest{"HalfAnOperators", static_cast<std::uint32_t>(Op::operate), 1,
                    strings({"{}"}).substr(0, 3)},
-        BadRequest{"NothingOfAnOperator", static_cast<std::uint32_t>(wire::Op::operate), 1, ""},
-        BadRequest{"TooLarge", static_cast<std::uint32_t>(wire::Op::ping), 1,
-                   std::string(wire::kMaxRequestBytes + 1, 'x')},
-        BadRequest{"ByRendezvous", static_cast<std::uint32_t>(wire::Op::ping), 1,
+        BadRequest{"NothingOfAnOperator", static_cast<std::uint32_t>(Op::operate), 1, ""},
+        BadRequest{"TooLarge", static_cast<std::uint32_t>(Op::ping), 1,
+                   std::string(kMaxRequestBytes + 1, 'x')},
+        BadRequest{"ByRendezvous", static_cast<std::uint32_t>(Op::ping), 1,
                    std::string(20'000, 'x'), Puppet::Way::rendezvous}),
     [](const auto& info) { return info.param.name; });
 
 TEST_P(BadRequestTest, EndsTheSession) {
     const BadRequest& bad = GetParam();
-    puppet_.send(Message::request, request(static_cast<wire::Op>(bad.op), bad.count), bad.body,
-                 bad.way);
+    puppet_.send(Message::request, request(static_cast<Op>(bad.op), bad.count), bad.body, bad.way);
     EXPECT_TRUE(is_thrown_out());
     EXPECT_TRUE(server_is_well());
 }
@@ -212,12 +209,12 @@ INSTANTIATE_TEST_SUITE_P(
                     BadValue{"BeyondTheEnd", 3, kSegment, 3},
                     BadValue{"AtTheEnd", kSegment, kSegment, 0, 0},
                     BadValue{"AnEmptyPartOfSome", 3, 0, 0, 0},
-                    BadValue{"TooLargeToBelieve", wire::kMaxValueBytes + 1, 0, 3},
+                    BadValue{"TooLargeToBelieve", protocol::kMaxValueBytes + 1, 0, 3},
                     BadValue{"TwoToThe63", 1ull << 63, 0, 3},
                     BadValue{"AllOnes", ~0ull, ~0ull - kSegment + 1, 3},
-                    BadValue{"AKeyTooLong", 3, 0, 3, 3, std::string(wire::kMaxKeyBytes + 1, 'k')},
+                    BadValue{"AKeyTooLong", 3, 0, 3, 3, std::string(kMaxKeyBytes + 1, 'k')},
                     BadValue{"SegmentsOfNothing", 3, 0, 3, 3, "evil", 0},
-                    BadValue{"SegmentsTooShort", 3, 0, 3, 3, "evil", wire::kMinSegmentBytes / 2}),
+                    BadValue{"SegmentsTooShort", 3, 0, 3, 3, "evil", kMinSegmentBytes / 2}),
     [](const auto& info) { return info.param.name; });
 
 TEST_P(BadValueTest, EndsTheSession) {
@@ -283,7 +280,7 @@ class Reported : public BadClient {
 };
 
 TEST_F(Reported, AMessageThatIsRefused) {
-    puppet_.send(Message::request, request(static_cast<wire::Op>(77)), "x");
+    puppet_.send(Message::request, request(static_cast<Op>(77)), "x");
     const auto why = hears(log::EventKind::refused);
     ASSERT_TRUE(why);
     EXPECT_NE(*why, "");
@@ -297,10 +294,10 @@ TEST_F(Reported, ItsEndInTheMiddleOfSomething) {
 }
 
 TEST_F(BadClient, AskingForMoreMemoryThanThereIsIsRefused) {
-    constexpr std::uint64_t kTotal = wire::kMaxValueBytes / 4;
+    constexpr std::uint64_t kTotal = protocol::kMaxValueBytes / 4;
     puppet_.send(Message::value, value(kTotal, kTotal - kSegment, kSegment) + "evil",
                  std::string(kSegment, 'x'), Puppet::Way::rendezvous);
-    EXPECT_EQ(answer(), wire::Status::storage);
+    EXPECT_EQ(answer(), Status::storage);
     EXPECT_FALSE(is_thrown_out(100ms));
     EXPECT_TRUE(server_is_well());
 }
@@ -308,10 +305,9 @@ TEST_F(BadClient, AskingForMoreMemoryThanThereIsIsRefused) {
 // One bit a segment would be 2 GiB.
 TEST_F(BadClient, ClaimingCountlessSegmentsCostsNoMemory) {
     const std::uint64_t before = peak_bytes();
-    puppet_.send(
-        Message::value,
-        value(wire::kMaxValueBytes, 0, wire::kMinSegmentBytes, wire::kMinSegmentBytes) + "evil",
-        std::string(wire::kMinSegmentBytes, 'x'));
+    puppet_.send(Message::value,
+                 value(protocol::kMaxValueBytes, 0, kMinSegmentBytes, kMinSegmentBytes) + "evil",
+                 std::string(kMinSegmentBytes, 'x'));
     is_thrown_out(200ms);  // or is answered that there is no room
     EXPECT_TRUE(server_is_well());
     EXPECT_LT(peak_bytes() - before, 256ull << 20);
@@ -319,9 +315,9 @@ TEST_F(BadClient, ClaimingCountlessSegmentsCostsNoMemory) {
 
 // A value takes memory as its segments come. One bit for each of them would be 500 MiB here.
 TEST_F(BadClient, ManyValuesOfCountlessSegmentsCostNoMemory) {
-    constexpr std::uint64_t kTotal = (wire::kMaxSegments - 1) * wire::kMinSegmentBytes;
+    constexpr std::uint64_t kTotal = (kMaxSegments - 1) * kMinSegmentBytes;
     constexpr std::uint32_t kCount = 1000;
-    const std::string part(wire::kMinSegmentBytes, 'x');
+    const std::string part(kMinSegmentBytes, 'x');
     const std::uint64_t before = heap_bytes();
     for (std::uint32_t item = 0; item < kCount; ++item) {
         const std::uint64_t last = kTotal - part.size();
@@ -340,12 +336,12 @@ class BadClientOfLittleMemory : public BadClient {
 
 TEST_F(BadClientOfLittleMemory, AnnouncingAValueTakesNothing) {
     constexpr std::uint64_t kTotal = 9 << 20;
-    const std::string part(wire::kMinSegmentBytes, 'x');
+    const std::string part(kMinSegmentBytes, 'x');
     for (std::uint32_t item = 0; item < 100; ++item) {
         puppet_.send(Message::value, value(kTotal, 0, part.size(), part.size(), item) + "evil",
                      part);
     }
-    puppet_.send(Message::request, request(wire::Op::ping));
+    puppet_.send(Message::request, request(Op::ping));
     EXPECT_TRUE(puppet_.until([&] { return !puppet_.received().empty(); }));
     both_.set("large", pattern(8 << 20));
     EXPECT_EQ(both_.get("large"), pattern(8 << 20));
@@ -355,7 +351,7 @@ TEST_F(BadClientOfLittleMemory, AnnouncingAValueTakesNothing) {
 // What is kept of a value that is refused is kept until all of it has come.
 TEST_F(BadClient, MayNotHaveCountlessRefusedValuesUnfinished) {
     const auto begin = [&](std::uint32_t item) {
-        const std::string part(wire::kMinSegmentBytes, 'x');
+        const std::string part(kMinSegmentBytes, 'x');
         puppet_.send(Message::value,
                      value(2 * part.size(), 0, part.size(), part.size(), item) + "evil/../key",
                      part);
@@ -365,13 +361,12 @@ TEST_F(BadClient, MayNotHaveCountlessRefusedValuesUnfinished) {
         begin(item);
     }
     EXPECT_TRUE(puppet_.until([&] { return puppet_.received().size() == kFine; }));
-    EXPECT_EQ(answer(), wire::Status::invalid_key);
+    EXPECT_EQ(answer(), Status::invalid_key);
     EXPECT_FALSE(is_thrown_out(100ms));
     for (std::uint32_t item = kFine; item < kFine + 100; ++item) {
         begin(item);
         // Often handled after the values that are too many, before the session has ended.
-        puppet_.send(Message::request,
-                     raw(wire::RequestHeader{token_, 2, wire::Op::abandon, 0, 0, 0}));
+        puppet_.send(Message::request, raw(RequestHeader{token_, 2, Op::abandon, 0, 0, 0}));
     }
     EXPECT_TRUE(is_thrown_out());
     EXPECT_TRUE(server_is_well());
@@ -380,12 +375,12 @@ TEST_F(BadClient, MayNotHaveCountlessRefusedValuesUnfinished) {
 TEST_F(BadClient, PrefixesAreCheckedAsKeysAre) {
     for (const std::string prefix : {"../", "/", "a/../", "a//", "ab"}) {
         puppet_.received().clear();
-        puppet_.send(Message::request, request(wire::Op::remove_prefix), strings({prefix}));
-        EXPECT_EQ(answer(), wire::Status::invalid_key) << prefix;
+        puppet_.send(Message::request, request(Op::remove_prefix), strings({prefix}));
+        EXPECT_EQ(answer(), Status::invalid_key) << prefix;
         puppet_.received().clear();
-        puppet_.send(Message::request, request(wire::Op::measure),
+        puppet_.send(Message::request, request(Op::measure),
                      strings({prefix}) + std::string(1, '\0'));
-        EXPECT_EQ(answer(), wire::Status::invalid_key) << prefix;
+        EXPECT_EQ(answer(), Status::invalid_key) << prefix;
     }
     EXPECT_TRUE(server_is_well());
 }
@@ -396,7 +391,7 @@ TEST_F(BadClient, IsThrownOutByAnIdleServerToo) {
         token_ = new_token();
         join();
         meet();
-        puppet_.send(Message::request, request(static_cast<wire::Op>(77)));
+        puppet_.send(Message::request, request(static_cast<Op>(77)));
         ASSERT_TRUE(is_thrown_out()) << "round " << round;
     }
 }
@@ -483,10 +478,10 @@ class BadServer : public testing::Test {
         both_.client->submit(connection_, operation);
         ASSERT_TRUE(puppet_.until([&] { return !puppet_.received().empty(); }));
     }
-    wire::ReplyHeader reply(wire::Status status, std::uint64_t size = 0, std::uint32_t item = 0) {
+    ReplyHeader reply(Status status, std::uint64_t size = 0, std::uint32_t item = 0) {
         return reply_header(token_, operation_->id, item, status, size);
     }
-    void send(const wire::ReplyHeader& header, const std::string& data = {},
+    void send(const ReplyHeader& header, const std::string& data = {},
               Puppet::Way way = Puppet::Way::eager) {
         puppet_.send(Message::reply, raw(header), data, way);
     }
@@ -501,7 +496,7 @@ class BadServer : public testing::Test {
     }
 
     Loopback both_;
-    const wire::Token token_ = new_token();
+    const Token token_ = new_token();
     Puppet puppet_;
     Fd control_;
     std::shared_ptr<Connection> connection_;
@@ -510,35 +505,35 @@ class BadServer : public testing::Test {
 
 TEST_F(BadServer, MayBehaveWell) {
     ask(get_operation({{.key = "k"}}));
-    send(reply(wire::Status::ok, 3), "abc");
+    send(reply(Status::ok, 3), "abc");
     EXPECT_EQ(failure(), std::nullopt);
     EXPECT_EQ(reply_of(*operation_), to_bytes("abc"));
 }
 
 TEST_F(BadServer, NonsenseIsNotHeard) {
     ask(get_operation({{.key = "k"}}));
-    wire::ReplyHeader header = reply(wire::Status::ok, 3);
+    ReplyHeader header = reply(Status::ok, 3);
     header.token[15] ^= 1;
     send(header, "abc");
     puppet_.send(Message::reply, "");
-    header = reply(wire::Status::ok, 3);
+    header = reply(Status::ok, 3);
     puppet_.send(Message::reply, raw(header).substr(0, sizeof(header) - 1), "abc");
     header.request = 99'999;
     send(header, "abc");
-    send(reply(wire::Status::ok, 3), "fin");
+    send(reply(Status::ok, 3), "fin");
     EXPECT_EQ(failure(), std::nullopt);
     EXPECT_EQ(reply_of(*operation_), to_bytes("fin"));
 }
 
 // UCX keeps no order among messages.
 TEST_F(BadServer, SegmentsComeInAnyOrder) {
-    constexpr std::uint64_t kSize = 3 * wire::kMinSegmentBytes + 5;
+    constexpr std::uint64_t kSize = 3 * kMinSegmentBytes + 5;
     const Bytes value = pattern(kSize);
     Bytes out(kSize);
     ask(get_operation({{.key = "k", .memory = memory_of(out)}}));
     for (const std::uint64_t index : {2, 3, 0, 1}) {
-        wire::ReplyHeader header = reply(wire::Status::ok, kSize);
-        header.segment = wire::kMinSegmentBytes;
+        ReplyHeader header = reply(Status::ok, kSize);
+        header.segment = kMinSegmentBytes;
         header.offset = index * header.segment;
         header.length = std::min(header.segment, kSize - header.offset);
         send(header, std::string(reinterpret_cast<const char*>(value.data()) + header.offset,
@@ -550,7 +545,7 @@ TEST_F(BadServer, SegmentsComeInAnyOrder) {
 
 struct BadReply {
     const char* name;
-    void (*spoil)(wire::ReplyHeader&);
+    void (*spoil)(ReplyHeader&);
 };
 
 class BadReplyTest : public BadServer, public testing::WithParamInterface<BadReply> {};
@@ -573,15 +568,14 @@ INSTANTIATE_TEST_SUITE_P(
                     BadReply{"OfSegmentsOfNothing", [](auto& header) { header.segment = 0; }},
                     BadReply{"OfNoValue", [](auto& header) { header.version = 0; }},
                     BadReply{"ChangedThoughAnyWillDo",
-                             [](auto& header) { header.status = wire::Status::changed; }},
-                    BadReply{"KeptForAGet",
-                             [](auto& header) { header.status = wire::Status::kept; }}),
+                             [](auto& header) { header.status = Status::changed; }},
+                    BadReply{"KeptForAGet", [](auto& header) { header.status = Status::kept; }}),
     [](const auto& info) { return info.param.name; });
 
 TEST_P(BadReplyTest, EndsTheConnection) {
     Bytes out(100);
     ask(get_operation({{.key = "k", .memory = memory_of(out)}}));
-    wire::ReplyHeader header = reply(wire::Status::ok, 3);
+    ReplyHeader header = reply(Status::ok, 3);
     GetParam().spoil(header);
     send(header, "abc");
     EXPECT_EQ(failure(), ErrorKind::protocol);
@@ -592,16 +586,16 @@ TEST_P(BadReplyTest, EndsTheConnection) {
 TEST_F(BadServer, OfAnotherValueThanWasMeant) {
     Bytes out(100);
     ask(get_operation({{.key = "k", .memory = memory_of(out), .version = 77}}));
-    send(reply(wire::Status::ok, 3), "abc");
+    send(reply(Status::ok, 3), "abc");
     EXPECT_EQ(failure(), ErrorKind::protocol);
     EXPECT_EQ(out, Bytes(100));
 }
 
 TEST_F(BadServer, MayNotMixTwoValues) {
-    Bytes out(wire::kMinSegmentBytes + 3);
+    Bytes out(kMinSegmentBytes + 3);
     ask(get_operation({{.key = "k", .memory = memory_of(out)}}));
-    wire::ReplyHeader header = reply(wire::Status::ok, out.size());
-    header.segment = wire::kMinSegmentBytes;
+    ReplyHeader header = reply(Status::ok, out.size());
+    header.segment = kMinSegmentBytes;
     header.length = header.segment;
     send(header, std::string(header.length, 'x'));
     header.offset = header.segment;
@@ -613,20 +607,20 @@ TEST_F(BadServer, MayNotMixTwoValues) {
 
 TEST_F(BadServer, MayNotCallChangedWhatIsAsItWas) {
     ask(get_operation({{.key = "k", .version = 1}}));
-    send(reply(wire::Status::changed));  // version 1
+    send(reply(Status::changed));  // version 1
     EXPECT_EQ(failure(), ErrorKind::protocol);
 }
 
 TEST_F(BadServer, OnlyAGetCanFindAnotherValue) {
     Bytes bytes(10);
     ask(set_operation({{"k", memory_of(bytes)}}));
-    send(reply(wire::Status::changed));
+    send(reply(Status::changed));
     EXPECT_EQ(failure(), ErrorKind::protocol);
 }
 
 TEST_F(BadServer, EmptySegmentsAreNoProgress) {
     ask(get_operation({{.key = "k"}}));
-    wire::ReplyHeader header = reply(wire::Status::ok, 3);
+    ReplyHeader header = reply(Status::ok, 3);
     header.length = 0;
     send(header);
     EXPECT_EQ(failure(), ErrorKind::protocol);
@@ -634,7 +628,7 @@ TEST_F(BadServer, EmptySegmentsAreNoProgress) {
 
 TEST_F(BadServer, MayCallAnythingTooLarge) {
     ask(get_operation({{.key = "k"}}));  // into memory of our own, of any size
-    wire::ReplyHeader header = reply(wire::Status::too_large);
+    ReplyHeader header = reply(Status::too_large);
     header.value_size = 3;
     send(header);
     EXPECT_EQ(failure(), ErrorKind::protocol);
@@ -642,10 +636,10 @@ TEST_F(BadServer, MayCallAnythingTooLarge) {
 }
 
 TEST_F(BadServer, ASegmentComesOnce) {
-    Bytes out(2 * wire::kMinSegmentBytes);
+    Bytes out(2 * kMinSegmentBytes);
     ask(get_operation({{.key = "k", .memory = memory_of(out)}}));
-    wire::ReplyHeader header = reply(wire::Status::ok, out.size());
-    header.segment = header.length = wire::kMinSegmentBytes;
+    ReplyHeader header = reply(Status::ok, out.size());
+    header.segment = header.length = kMinSegmentBytes;
     send(header, std::string(header.length, 'x'));
     send(header, std::string(header.length, 'y'));
     EXPECT_EQ(failure(), ErrorKind::protocol);
@@ -654,20 +648,20 @@ TEST_F(BadServer, ASegmentComesOnce) {
 TEST_F(BadServer, ABoxMustBeFilled) {
     Bytes out(100);
     ask(get_operation({{.key = "k", .memory = memory_of(out), .exact = true}}));
-    send(reply(wire::Status::ok, 99), std::string(99, 'x'));
+    send(reply(Status::ok, 99), std::string(99, 'x'));
     EXPECT_EQ(failure(), ErrorKind::protocol);
 }
 
 TEST_F(BadServer, OnlyAKeyCanBeMissing) {
-    ask(call_operation(wire::Op::stat, strings({"k"})));
-    send(reply(wire::Status::missing));
+    ask(call_operation(Op::stat, strings({"k"})));
+    send(reply(Status::missing));
     EXPECT_EQ(failure(), ErrorKind::protocol);
 }
 
 TEST_F(BadServer, MoreThanMemoryHoldsFailsAndNoMore) {
     ask(get_operation({{.key = "k"}}));
-    wire::ReplyHeader header = reply(wire::Status::ok, wire::kMaxValueBytes);
-    header.segment = header.length = wire::kSegmentBytes;
+    ReplyHeader header = reply(Status::ok, protocol::kMaxValueBytes);
+    header.segment = header.length = kSegmentBytes;
     send(header, std::string(header.length, 'x'), Puppet::Way::rendezvous);
     EXPECT_NE(failure(), std::nullopt);
     EXPECT_TRUE(client_is_well());
@@ -675,7 +669,7 @@ TEST_F(BadServer, MoreThanMemoryHoldsFailsAndNoMore) {
 
 TEST_F(BadServer, AnErrorIsNoMoreThanText) {
     ask(get_operation({{.key = "k"}}));
-    send(reply(static_cast<wire::Status>(77), 20'000), std::string(20'000, '\xff'),
+    send(reply(static_cast<Status>(77), 20'000), std::string(20'000, '\xff'),
          Puppet::Way::rendezvous);
     EXPECT_NE(failure(), std::nullopt);
     EXPECT_TRUE(client_is_well());
@@ -688,11 +682,10 @@ TEST_F(BadServer, AnItemIsAnsweredOnce) {
     Bytes second(100);
     ask(get_operation(
         {{.key = "a", .memory = memory_of(first)}, {.key = "b", .memory = memory_of(second)}}));
-    send(reply(wire::Status::ok, first.size()), std::string(first.size(), 'x'),
-         Puppet::Way::rendezvous);
-    send(reply(wire::Status::missing));
+    send(reply(Status::ok, first.size()), std::string(first.size(), 'x'), Puppet::Way::rendezvous);
+    send(reply(Status::missing));
     EXPECT_NE(failure(), std::nullopt) << "the second item never came";
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

@@ -8,9 +8,10 @@
 #include <vector>
 
 #include "protocol/wire.hpp"
+#include "rooms.hpp"
 #include "storage/quota.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
 
 constexpr std::uint64_t kStep = 16ull << 10;
@@ -202,15 +203,15 @@ TEST(AccountTest, WhatEachHasInAnyCaseIsBounded) {
     }
 }
 
-// Each of them heeds wire::kMaxUnanswered.
+// Each of them heeds kMaxUnanswered.
 TEST(AccountTest, HundredsOfProcessesOfAHostWriteAtOnce) {
     const auto ledger = std::make_shared<Ledger>();
     std::vector<Hold> holds;
     for (int i = 0; i < 400; ++i) {
         const auto account = ledger->open("a host");
-        auto values = account->hold(Held::values, wire::kMaxUnanswered);
-        auto bytes = account->hold(Held::request_bytes, wire::kMaxUnanswered * 600);
-        auto small = account->hold(Held::small_values, 100 * (wire::kEagerBytes + 512));
+        auto values = account->hold(Held::values, kMaxUnanswered);
+        auto bytes = account->hold(Held::request_bytes, kMaxUnanswered * 600);
+        auto small = account->hold(Held::small_values, 100 * (kEagerBytes + 512));
         ASSERT_TRUE(values && bytes && small) << i;
         holds.push_back(std::move(*values));
         holds.push_back(std::move(*bytes));
@@ -228,4 +229,4 @@ TEST(AccountTest, EachLimitLeavesRoomForOthers) {
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

@@ -10,12 +10,10 @@
 #include "loopback.hpp"
 #include "storage/directory.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
 
-using namespace test;
 using namespace std::chrono_literals;
-using wire::Message;
 
 constexpr std::size_t kLarge = std::size_t{40} << 20;  // segments, and time to interrupt them
 
@@ -53,14 +51,12 @@ class StalledServer : public testing::TestWithParam<Options> {
         client_.submit(connection_, operation);
         client_.submit(connection_, after);
         EXPECT_TRUE(puppet_.until([&] { return puppet_.received().size() == 2; }));
-        puppet_.send(Message::reply,
-                     raw(reply_header(token_, operation->id, 0, wire::Status::missing)));
+        puppet_.send(Message::reply, raw(reply_header(token_, operation->id, 0, Status::missing)));
         puppet_.flush();  // by now both are connected, and what comes next is about the value
         puppet_.send(Message::reply,
-                     raw(reply_header(token_, operation->id, 1, wire::Status::ok, out.size())),
+                     raw(reply_header(token_, operation->id, 1, Status::ok, out.size())),
                      std::move(value), Puppet::Way::rendezvous);
-        puppet_.send(Message::reply,
-                     raw(reply_header(token_, after->id, 0, wire::Status::missing)));
+        puppet_.send(Message::reply, raw(reply_header(token_, after->id, 0, Status::missing)));
         EXPECT_TRUE(after->wait_for(kPatience)) << "what comes after the value";
         EXPECT_GT(puppet_.in_flight(), 0u);
         return operation;
@@ -76,7 +72,7 @@ class StalledServer : public testing::TestWithParam<Options> {
     }
 
     Puppet puppet_{GetParam()};
-    const wire::Token token_ = new_token();
+    const Token token_ = new_token();
     Fd control_;
     Client client_{GetParam(), false};
     std::shared_ptr<Connection> connection_;
@@ -116,7 +112,7 @@ TEST_P(StalledServer, EveryReplyRenewsTheDeadline) {
     for (std::uint32_t item = 0; item < gets.size(); ++item) {
         puppet_.until([&] { return operation->done(); }, 700ms);
         puppet_.send(Message::reply,
-                     raw(reply_header(token_, operation->id, item, wire::Status::missing)));
+                     raw(reply_header(token_, operation->id, item, Status::missing)));
     }
     puppet_.flush();
     EXPECT_EQ(failure(operation), std::nullopt);
@@ -134,8 +130,7 @@ TEST_P(StalledServer, ARequestIsCancelledAtOnceAndTheConnectionGoesOn) {
         << "two requests, and word that one was given up";
     // The answer to what was cancelled is not taken for one to anything else.
     for (const auto& answered : {operation, next}) {
-        puppet_.send(Message::reply,
-                     raw(reply_header(token_, answered->id, 0, wire::Status::missing)));
+        puppet_.send(Message::reply, raw(reply_header(token_, answered->id, 0, Status::missing)));
     }
     EXPECT_TRUE(puppet_.until([&] { return next->done(); }));
     EXPECT_EQ(failure(next), std::nullopt);
@@ -358,8 +353,7 @@ TEST_P(MidTransfer, TheServerUnpinsWhatItWasSending) {
     const std::weak_ptr<const Region> region = both_.storage->find("k");
     const std::vector<Dim> every_other = {{kLarge / 16, 16}};
     const Layout box = Layout::strided(0, 8, every_other);
-    for (const auto& selection :
-         {wire::Selection(Layout::contiguous(kLarge)), wire::Selection(box)}) {
+    for (const auto& selection : {Selection(Layout::contiguous(kLarge)), Selection(box)}) {
         Bytes out(kLarge);
         const std::uint64_t gets = both_.counters.gets;
         const Layout whole = Layout::contiguous(std::get<Layout>(selection).size());
@@ -415,7 +409,7 @@ TEST_P(MidTransfer, TheValueIsReplacedAndRemoved) {
     }
     for (int i = 0; i < 2; ++i) {
         const Item& item = operations_[static_cast<std::size_t>(i)]->items[0];
-        if (item.status == wire::Status::missing) {
+        if (item.status == Status::missing) {
             continue;
         }
         std::vector<ucp_dt_iov_t> pieces;
@@ -516,7 +510,7 @@ TEST(Closed, WhileOthersAttachAndAsk) {
                         const auto connection =
                             client.attach(client.open(-1, SharedMemory::on), std::move(pair.one),
                                           new_token(), silent.address(), "server");
-                        const auto ping = call_operation(wire::Op::ping, "");
+                        const auto ping = call_operation(Op::ping, "");
                         client.submit(connection, ping);
                         client.close(connection);
                         stuck += ping->wait_for(kPatience) ? 0 : 1;
@@ -586,4 +580,4 @@ TEST(Budget, FinelyCutBoxesDoNotFillTheMemory) {
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

@@ -18,10 +18,8 @@
 #include "shared/index.hpp"
 #include "shared/sealed.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
-
-using namespace test;
 
 constexpr std::uint64_t kSize = 3'000'000;
 
@@ -142,7 +140,7 @@ class Committing : public testing::Test {
 
     std::shared_ptr<LocalLink> connect() {
         ControlPair pair = control_pair();
-        const wire::Token token = new_token();
+        const Token token = new_token();
         server.attach(std::move(pair.one), token, "client");
         return client.attach(std::move(pair.other), token, "server");
     }
@@ -158,7 +156,7 @@ class Committing : public testing::Test {
         operation->file = memory.seal();
         EXPECT_TRUE(operation->file);
         run(operation);
-        return operation->items[0].status == wire::Status::ok;
+        return operation->items[0].status == Status::ok;
     }
     bool commit(const Bytes& value, const std::string& key = "key") {
         return commit(*allocation_of(value, key));
@@ -240,7 +238,7 @@ TEST_F(Committing, AReplacedOneStaysForItsReaders) {
 TEST_F(Committing, ARemovedOneGoesBackToTheSystem) {
     EXPECT_TRUE(commit(pattern(kSize)));
     EXPECT_EQ(get("key"), pattern(kSize));
-    run(make_calls(wire::Op::remove, {"key"}, 60, nullptr));
+    run(make_calls(Op::remove, {"key"}, 60, nullptr));
     EXPECT_TRUE(eventually([&] { return counts().adopted == 0; }));
     EXPECT_EQ(get("key"), std::nullopt);
     EXPECT_EQ(storage->held(), 0u);
@@ -287,7 +285,7 @@ TEST_F(Committing, ItIsSent) {
     const auto operation = get_operation({{.key = "key", .memory = memory_of(out)}});
     operation->requests = request_gets(*operation);
     for (Outgoing& outgoing : operation->requests) {
-        outgoing.header.flags = wire::kSendBytes;
+        outgoing.header.flags = kSendBytes;
     }
     operation->kind = Operation::Kind::call;  // so that the link does not look itself
     run(operation);
@@ -317,7 +315,7 @@ TEST_F(CommittingLittle, FilesCountAsOtherValues) {
     EXPECT_TRUE(commit(pattern(kSize), "b"));
     EXPECT_EQ(error_of([&] { commit(pattern(kSize), "c"); }), ErrorKind::storage);
     EXPECT_EQ(counts().adopted, 2u);
-    run(make_calls(wire::Op::remove, {"a"}, 60, nullptr));
+    run(make_calls(Op::remove, {"a"}, 60, nullptr));
     EXPECT_TRUE(eventually([&] { return counts().adopted == 1; }));
     EXPECT_TRUE(commit(pattern(kSize), "c"));
 }
@@ -335,7 +333,7 @@ class BadFile : public Committing {
         server.attach(std::move(pair.one), token_, "bad client");
         socket_ = std::move(pair.other);
     }
-    wire::ValueHeader header(std::uint64_t size = kSize) const {
+    ValueHeader header(std::uint64_t size = kSize) const {
         return {.token = token_,
                 .request = 1,
                 .item = 0,
@@ -345,7 +343,7 @@ class BadFile : public Committing {
                 .offset = 0,
                 .length = size};
     }
-    void pass(const wire::ValueHeader& value, const std::string& key,
+    void pass(const ValueHeader& value, const std::string& key,
               std::initializer_list<int> descriptors) {
         const std::string text = raw(value) + key;
         const local::Frame frame{local::FrameKind::file,
@@ -370,7 +368,7 @@ class BadFile : public Committing {
                   static_cast<ssize_t>(bytes.size()));
     }
     // The status of the next reply.
-    wire::Status status() {
+    Status status() {
         while (true) {
             local::Frame frame{};
             std::string text(4096, '\0');
@@ -381,13 +379,13 @@ class BadFile : public Committing {
             EXPECT_EQ(recv(socket_.get(), text.data(), rest, MSG_WAITALL),
                       static_cast<ssize_t>(rest));
             if (frame.kind == local::FrameKind::reply) {
-                return wire::read_header<wire::ReplyHeader>(text.data(), rest)->status;
+                return read_header<ReplyHeader>(text.data(), rest)->status;
             }
             EXPECT_EQ(frame.kind, local::FrameKind::files);
         }
     }
     void expect_unmoved() {
-        EXPECT_EQ(status(), wire::Status::unmoved);
+        EXPECT_EQ(status(), Status::unmoved);
         EXPECT_EQ(get("evil"), std::nullopt);
         EXPECT_EQ(get("good"), pattern(100));
         EXPECT_EQ(counts().adopted, 0u);
@@ -399,14 +397,14 @@ class BadFile : public Committing {
         EXPECT_EQ(counts().adopted, 0u);
     }
 
-    const wire::Token token_ = new_token();
+    const Token token_ = new_token();
     Fd socket_;
 };
 
 TEST_F(BadFile, ItCouldBehave) {
     const auto memory = allocation_of(pattern(kSize), "evil");
     pass(header(), "evil", {memory->seal().get()});
-    EXPECT_EQ(status(), wire::Status::ok);
+    EXPECT_EQ(status(), Status::ok);
     EXPECT_EQ(get("evil"), pattern(kSize));
     EXPECT_EQ(counts().adopted, 1u);
 }
@@ -438,7 +436,7 @@ TEST_F(BadFile, KeepsDescriptorsToNoEnd) {
     const Fd writable(
         open(("/proc/self/fd/" + std::to_string(file.get())).c_str(), O_RDWR | O_CLOEXEC));
     pass(header(), "evil", {file.get()});
-    EXPECT_EQ(status(), wire::Status::ok);
+    EXPECT_EQ(status(), Status::ok);
     if (writable) {
         EXPECT_EQ(pwrite(writable.get(), "x", 1, 0), -1);
         EXPECT_EQ(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, writable.get(), 0),
@@ -454,7 +452,7 @@ TEST_F(BadFile, SaysAnotherSize) {
         expect_unmoved();
     }
     pass(header(1ull << 45), "evil", {memory->seal().get()});
-    EXPECT_EQ(status(), wire::Status::storage) << "more than there is room for";
+    EXPECT_EQ(status(), Status::storage) << "more than there is room for";
     EXPECT_EQ(storage->held(), 100u);
 }
 
@@ -467,7 +465,7 @@ TEST_F(BadFile, SaysAnotherKey) {
 TEST_F(BadFile, HasAKeyThatNoServerTakes) {
     const auto memory = allocation_of(pattern(kSize), "../evil");
     pass(header(), "../evil", {memory->seal().get()});
-    EXPECT_EQ(status(), wire::Status::invalid_key);
+    EXPECT_EQ(status(), Status::invalid_key);
 }
 
 TEST_F(BadFile, IsNoFile) {
@@ -496,7 +494,7 @@ TEST_F(BadFile, HasTwoDescriptors) {
 
 TEST_F(BadFile, IsOnlyAPart) {
     const auto memory = allocation_of(pattern(kSize), "evil");
-    wire::ValueHeader part = header();
+    ValueHeader part = header();
     part.length -= 1;
     pass(part, "evil", {memory->seal().get()});
     expect_thrown_out();
@@ -517,4 +515,4 @@ TEST_F(BadFile, ComesAfterAPartOfItsValue) {
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

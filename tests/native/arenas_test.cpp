@@ -16,11 +16,10 @@
 
 #include "base/status.hpp"
 #include "storage/quota.hpp"
+#include "support.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
-
-constexpr std::uint64_t kMiB = 1 << 20;
 
 TEST(Extents, AreTheSmallestThatFit) {
     Extents pages(100);
@@ -312,4 +311,4 @@ TEST(Arenas, AValueOfAnotherWorldIsRefused) {
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

@@ -5,10 +5,8 @@
 #include "base/status.hpp"
 #include "support.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
-
-using test::error_of;
 
 std::span<const std::byte> bytes(const std::string& text) {
     return std::as_bytes(std::span(text.data(), text.size()));
@@ -25,15 +23,15 @@ std::vector<std::string> many_keys(std::size_t count) {
 TEST(Batch, GetsAreSplitIntoMessagesThatFollowOneAnother) {
     const auto keys = many_keys(3000);
     const auto operation = make_operation(keys, Operation::Kind::get, 60, nullptr);
-    want(*operation, std::vector<wire::GetItem>(keys.size()));
+    want(*operation, std::vector<GetItem>(keys.size()));
     const auto messages = request_gets(*operation);
     EXPECT_GT(messages.size(), 1u);
     std::size_t next = 0;
     for (const Outgoing& message : messages) {
-        EXPECT_EQ(message.header.op, wire::Op::get);
+        EXPECT_EQ(message.header.op, Op::get);
         EXPECT_EQ(message.header.first, next);
-        EXPECT_LE(message.body.size(), wire::kRequestBodyBytes + 100);
-        wire::Reader reader(bytes(message.body));
+        EXPECT_LE(message.body.size(), kRequestBodyBytes + 100);
+        Reader reader(bytes(message.body));
         for (std::uint32_t i = 0; i < message.header.count; ++i) {
             ASSERT_EQ(reader.get_item().key, keys.at(next++));
         }
@@ -44,12 +42,12 @@ TEST(Batch, GetsAreSplitIntoMessagesThatFollowOneAnother) {
 
 TEST(Batch, ItemsOfAMessageHaveNumbersInARow) {
     const auto operation = make_operation(many_keys(10), Operation::Kind::get, 60, nullptr);
-    want(*operation, std::vector<wire::GetItem>(10));
+    want(*operation, std::vector<GetItem>(10));
     const std::vector<std::uint32_t> some = {1, 2, 5, 9};
     const auto messages = request_gets(*operation, some);
     std::vector<std::uint32_t> items;
     for (const Outgoing& message : messages) {
-        wire::Reader reader(bytes(message.body));
+        Reader reader(bytes(message.body));
         for (std::uint32_t i = 0; i < message.header.count; ++i) {
             items.push_back(message.header.first + i);
             EXPECT_EQ(reader.get_item().key, operation->items[items.back()].key);
@@ -64,23 +62,23 @@ TEST(Batch, AGetAsksForNoMoreThanItsMemoryTakes) {
     const auto operation = make_operation({"k"}, Operation::Kind::get, 60, nullptr);
     const std::vector<Dim> dims = {{1000, 3}};
     operation->items[0].memory = Memory{out.data(), Layout::strided(0, 1, dims)};
-    want(*operation, std::vector<wire::GetItem>(1));
+    want(*operation, std::vector<GetItem>(1));
     const auto messages = request_gets(*operation);
-    const wire::GetItem item = wire::Reader(bytes(messages[0].body)).get_item();
+    const GetItem item = Reader(bytes(messages[0].body)).get_item();
     EXPECT_EQ(item.limit, 1000u);
     EXPECT_EQ(item.segment, operation->items[0].memory->segment_bytes());
 }
 
 TEST(Batch, CallsAreAnsweredAMessage) {
     const auto keys = many_keys(3000);
-    const auto operation = make_calls(wire::Op::stat, keys, 60, nullptr);
+    const auto operation = make_calls(Op::stat, keys, 60, nullptr);
     ASSERT_EQ(operation->items.size(), operation->requests.size());
     std::size_t next = 0;
     for (std::size_t i = 0; i < operation->requests.size(); ++i) {
         const Outgoing& message = operation->requests[i];
         EXPECT_EQ(message.header.first, i);
         EXPECT_EQ(operation->items[i].key, keys[next]);
-        wire::Reader reader(bytes(message.body));
+        Reader reader(bytes(message.body));
         for (std::uint32_t j = 0; j < message.header.count; ++j) {
             ASSERT_EQ(reader.string(), keys.at(next++));
         }
@@ -93,17 +91,16 @@ TEST(Batch, NoInvalidKeyLeaves) {
     const std::vector<std::string> keys = {"fine", "../not"};
     EXPECT_EQ(error_of([&] { make_operation(keys, Operation::Kind::set, 60, nullptr); }),
               ErrorKind::invalid_key);
-    EXPECT_EQ(error_of([&] { make_calls(wire::Op::remove, keys, 60, nullptr); }),
-              ErrorKind::invalid_key);
+    EXPECT_EQ(error_of([&] { make_calls(Op::remove, keys, 60, nullptr); }), ErrorKind::invalid_key);
 }
 
 // One item may be as large as a request; and where it is, it does not share its message with what
 // went before.
 TEST(Batch, LargeItemsFitAsLongAsAServerTakesThem) {
-    std::vector<wire::Range> ranges(15'390, {wire::Range::Kind::range, 0, 1});
+    std::vector<Range> ranges(15'390, {Range::Kind::range, 0, 1});
     const auto keys = many_keys(60);
     const auto operation = make_operation(keys, Operation::Kind::get, 60, nullptr);
-    std::vector<wire::GetItem> wanted(keys.size());
+    std::vector<GetItem> wanted(keys.size());
     wanted.back().selection = ranges;
     want(*operation, wanted);
     EXPECT_NO_THROW(request_gets(*operation));
@@ -115,11 +112,10 @@ TEST(Batch, LargeItemsFitAsLongAsAServerTakesThem) {
     want(*too_large, wanted);
     EXPECT_EQ(error_of([&] { request_gets(*too_large); }), ErrorKind::argument);
     EXPECT_EQ(error_of([&] {
-                  make_call(wire::Op::list, "k", std::string(wire::kMaxRequestBytes + 1, 'x'), 60,
-                            nullptr);
+                  make_call(Op::list, "k", std::string(kMaxRequestBytes + 1, 'x'), 60, nullptr);
               }),
               ErrorKind::argument);
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

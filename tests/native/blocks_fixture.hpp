@@ -13,8 +13,8 @@ class BlocksTest : public RemoteTest {
     using RemoteTest::RemoteTest;
     using Part = std::pair<std::uint64_t, std::uint64_t>;
 
-    static wire::Selection part(std::uint64_t begin, std::uint64_t end) {
-        return std::vector<wire::Range>{{wire::Range::Kind::range, begin, end}};
+    static Selection part(std::uint64_t begin, std::uint64_t end) {
+        return std::vector<Range>{{Range::Kind::range, begin, end}};
     }
     std::shared_ptr<Fetched> fetch_part(std::uint64_t begin, std::uint64_t end) {
         auto fetched = std::make_shared<Fetched>();

@@ -4,15 +4,8 @@
 
 #include "blocks_fixture.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
-
-using test::BlocksTest;
-using test::Bytes;
-using test::Fetched;
-using test::kBlock;
-using test::pattern;
-using test::region;
 
 TEST_F(BlocksTest, OnlyTheBlocksThatAreWantedAreFetched) {
     const std::uint64_t begin = 2 * kBlock - 10;
@@ -33,7 +26,7 @@ TEST_F(BlocksTest, OnlyTheBlocksThatAreWantedAreFetched) {
 
 TEST_F(BlocksTest, TheLastBlockIsShort) {
     const auto fetched = std::make_shared<Fetched>();
-    remote_->fetch("k", std::vector<wire::Range>{{wire::Range::Kind::suffix, 8, 0}},
+    remote_->fetch("k", std::vector<Range>{{Range::Kind::suffix, 8, 0}},
                    [fetched](auto outcome) { fetched->outcome = std::move(outcome); });
     serve(value_, "e");
     EXPECT_EQ(serve(value_, "e"), (std::vector<Part>{{10 * kBlock, value_.size()}}));
@@ -122,7 +115,7 @@ TEST_F(BlocksTest, WhatIsNotInTheValueNeedsNoBlock) {
     serve(value_, "e");
     EXPECT_TRUE(nothing_asked());
     EXPECT_EQ(fetched->outcome->value->size(), value_.size());
-    EXPECT_EQ(test::error_of([&] { bytes_of(*fetched, 0, 1); }), ErrorKind::storage)
+    EXPECT_EQ(error_of([&] { bytes_of(*fetched, 0, 1); }), ErrorKind::storage)
         << "and a block that is not there is no memory to read";
 }
 
@@ -200,16 +193,16 @@ TEST_F(BlocksTest, AWriteLeavesNoBlockOfTheOldValue) {
 
 // And with a server in front: what is sent comes from several blocks.
 TEST_F(BlocksTest, AServerSendsFromSeveralBlocks) {
-    test::Loopback both{remote_};
-    const auto get = [&](wire::Selection selection) {
-        const auto operation = test::get_operation({{"k", std::move(selection)}});
+    Loopback both{remote_};
+    const auto get = [&](Selection selection) {
+        const auto operation = get_operation({{"k", std::move(selection)}});
         both.submit(operation);
-        EXPECT_TRUE(test::eventually([&] {
+        EXPECT_TRUE(eventually([&] {
             serve(value_, "e");
             return operation->done();
         }));
-        test::finish(operation);
-        return test::reply_of(*operation);
+        finish(operation);
+        return reply_of(*operation);
     };
     EXPECT_EQ(get(part(kBlock - 100, 4 * kBlock + 1)), cut(value_, kBlock - 100, 3 * kBlock + 101));
     // So small that it is packed; and two ranges, and a box across blocks.
@@ -217,10 +210,9 @@ TEST_F(BlocksTest, AServerSendsFromSeveralBlocks) {
     Bytes expected = cut(value_, 7 * kBlock - 1, 2);
     const Bytes second = cut(value_, 0, kBlock);
     expected.insert(expected.end(), second.begin(), second.end());
-    EXPECT_EQ(
-        get(std::vector<wire::Range>{{wire::Range::Kind::range, 7 * kBlock - 1, 7 * kBlock + 1},
-                                     {wire::Range::Kind::range, 0, kBlock}}),
-        expected);
+    EXPECT_EQ(get(std::vector<Range>{{Range::Kind::range, 7 * kBlock - 1, 7 * kBlock + 1},
+                                     {Range::Kind::range, 0, kBlock}}),
+              expected);
     const std::vector<Dim> dims = {{3, static_cast<std::int64_t>(kBlock)}};
     Bytes box;
     for (int i = 0; i < 3; ++i) {
@@ -231,4 +223,4 @@ TEST_F(BlocksTest, AServerSendsFromSeveralBlocks) {
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

@@ -4,8 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "protocol/keys.hpp"
+#include "rooms.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
 
 std::int64_t in(std::chrono::seconds seconds) {
@@ -98,10 +99,10 @@ TEST(Bounds, AnOperatorOpensNoValues) {
 }
 
 TEST(Keys, TheFolderOfASpace) {
-    EXPECT_EQ(wire::folder_of_space("a/b"), "");
-    EXPECT_EQ(wire::folder_of_space("__ucxscratch__/ab/c/d"), "__ucxscratch__/ab/");
-    EXPECT_EQ(wire::folder_of_space("__ucxscratch__/ab"), "__ucxscratch__/ab");
+    EXPECT_EQ(folder_of_space("a/b"), "");
+    EXPECT_EQ(folder_of_space("__ucxscratch__/ab/c/d"), "__ucxscratch__/ab/");
+    EXPECT_EQ(folder_of_space("__ucxscratch__/ab"), "__ucxscratch__/ab");
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

@@ -8,7 +8,7 @@
 
 #include "support.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
 
 std::shared_ptr<Region> value(std::uint64_t size) {
@@ -99,12 +99,12 @@ TEST(Cache, AScanDoesNotEmptyIt) {
 TEST(Cache, CountsWhatItTakesToKeepSmallValues) {
     constexpr std::uint64_t kCapacity = 16 << 20;
     Cache cache(kCapacity);
-    const std::uint64_t before = test::heap_bytes();
+    const std::uint64_t before = heap_bytes();
     for (int i = 0; i < 200'000; ++i) {
         cache.put(name("some/longer/key/", i), value(16));
     }
     EXPECT_LE(cache.bytes(), kCapacity);
-    const std::uint64_t taken = test::heap_bytes() - before;
+    const std::uint64_t taken = heap_bytes() - before;
     EXPECT_LE(taken, kCapacity * 105 / 100);
     EXPECT_GT(taken, kCapacity / 3);
 }
@@ -151,4 +151,4 @@ TEST(Cache, NoRoomForMoreWhereAllIsBeingSent) {
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

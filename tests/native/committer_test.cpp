@@ -11,12 +11,8 @@
 #include "scarce.hpp"
 #include "support.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
-
-using test::eventually;
-using test::ScarceMemory;
-using test::TemporaryDirectory;
 
 class Named : public Committer::Change {
   public:
@@ -75,4 +71,4 @@ TEST_P(CommitterTest, AnswersEachChangeWhereMemoryRunsOut) {
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

@@ -7,12 +7,8 @@
 
 #include "support.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
-
-using test::Bytes;
-using test::pattern;
-using test::to_bytes;
 
 TEST(ContentHash, IsXxh64) {
     EXPECT_EQ(content_hash({}), 0xEF46DB3751D8E999ull);
@@ -50,4 +46,4 @@ TEST(ContentHash, ChangesDoNotCancelOut) {
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

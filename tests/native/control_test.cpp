@@ -13,11 +13,8 @@
 #include "base/status.hpp"
 #include "support.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
-
-using test::error_of;
-using test::eventually;
 
 class Idle : public Progress::Driver {
     void tick(TimePoint) override {}
@@ -123,4 +120,4 @@ TEST_F(ControlTest, AFailedOneLeavesNothingToCloseInAChild) {
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

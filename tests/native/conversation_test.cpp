@@ -9,12 +9,10 @@
 
 #include "loopback.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
 
 using namespace std::chrono_literals;
-using test::Bytes;
-using wire::Status;
 
 using Pointer = std::shared_ptr<Operation>;
 
@@ -35,28 +33,25 @@ class ConversationTest : public testing::Test, private Conversation::Carrier {
         conversation.start(operation);
         return operation;
     }
-    Pointer start_call() { return start(test::call_operation(wire::Op::stat, "a")); }
-    Pointer start_get(double timeout_s = 60) {
-        return start(test::get_operation({{"a"}}, timeout_s));
-    }
+    Pointer start_call() { return start(call_operation(Op::stat, "a")); }
+    Pointer start_get(double timeout_s = 60) { return start(get_operation({{"a"}}, timeout_s)); }
     Pointer start_set(std::size_t values, std::uint64_t bytes = kSegment, double timeout_s = 60) {
         memory.resize(bytes);
-        std::vector<test::Set> sets;
+        std::vector<Set> sets;
         for (std::size_t i = 0; i < values; ++i) {
-            sets.push_back({"a", test::memory_of(memory)});
+            sets.push_back({"a", memory_of(memory)});
         }
-        return start(test::set_operation(sets, false, timeout_s));
+        return start(set_operation(sets, false, timeout_s));
     }
     Pointer reply(const Operation& operation, Status status) {
-        return conversation.on_reply(
-            test::reply_header(conversation.token(), operation.id, 0, status));
+        return conversation.on_reply(reply_header(conversation.token(), operation.id, 0, status));
     }
     // As a server that has taken the value.
     void answer(const Pointer& operation, std::uint32_t item) {
         conversation.item_done(operation, operation->items[item]);
     }
     static ErrorKind kind_of(const Pointer& operation) {
-        return test::error_of([&] { test::finish(operation); }).value();
+        return error_of([&] { finish(operation); }).value();
     }
     static std::string text_of(const Pointer& operation) {
         try {
@@ -97,11 +92,11 @@ class ConversationTest : public testing::Test, private Conversation::Carrier {
     bool takes_files = false;
     std::size_t room = 10'000;
     Bytes memory;
-    std::vector<wire::RequestHeader> requests;
+    std::vector<RequestHeader> requests;
     std::vector<Sent> sent;
     std::vector<std::uint64_t> stopped;
     std::function<void(const Pointer& operation, std::uint32_t item)> on_sent;
-    Conversation conversation{test::new_token(), "server", *this};
+    Conversation conversation{new_token(), "server", *this};
 };
 
 TEST_F(ConversationTest, AnOperationIsCompleteWithItsLastItem) {
@@ -121,7 +116,7 @@ TEST_F(ConversationTest, AnOperationIsCompleteWithItsLastItem) {
 }
 
 TEST_F(ConversationTest, AnOperationWithoutItemsIsCompleteAtOnce) {
-    EXPECT_TRUE(start(test::get_operation({}))->done());
+    EXPECT_TRUE(start(get_operation({}))->done());
     EXPECT_TRUE(conversation.empty());
 }
 
@@ -186,13 +181,13 @@ TEST_F(ConversationTest, AFileGoesInPlaceOfTheValue) {
 }
 
 TEST_F(ConversationTest, FewValuesAreUnansweredWhileOthersWait) {
-    const auto first = start_set(wire::kMaxUnanswered - 1);
+    const auto first = start_set(kMaxUnanswered - 1);
     const auto second = start_set(3);
-    EXPECT_EQ(sent.size(), wire::kMaxUnanswered);
+    EXPECT_EQ(sent.size(), kMaxUnanswered);
     answer(first, 0);
-    EXPECT_EQ(sent.size(), wire::kMaxUnanswered + 1);
+    EXPECT_EQ(sent.size(), kMaxUnanswered + 1);
     conversation.cancel(first);  // none of its values is answered any more
-    EXPECT_EQ(sent.size(), wire::kMaxUnanswered + 2);
+    EXPECT_EQ(sent.size(), kMaxUnanswered + 2);
     EXPECT_EQ(sent.back(), (Sent{second->id, 2, 0}));
 }
 
@@ -215,8 +210,8 @@ TEST_F(ConversationTest, AnAnswerMayComeInsideTheCallThatSends) {
     EXPECT_EQ(operation->unanswered, 0u);
     EXPECT_EQ(sent.size(), 2000u);
     on_sent = nullptr;
-    start_set(2 * wire::kMaxUnanswered);
-    EXPECT_EQ(sent.size(), 2000 + wire::kMaxUnanswered) << "each was counted once, and not more";
+    start_set(2 * kMaxUnanswered);
+    EXPECT_EQ(sent.size(), 2000 + kMaxUnanswered) << "each was counted once, and not more";
 }
 
 TEST_F(ConversationTest, AValueThatCannotBeSentFailsItsOperationAlone) {
@@ -243,7 +238,7 @@ TEST_F(ConversationTest, TheServerIsToldOfWhatHasFailed) {
     conversation.cancel(operation);
     EXPECT_EQ(kind_of(operation), ErrorKind::cancelled);
     ASSERT_EQ(requests.size(), 1u);
-    EXPECT_EQ(requests[0].op, wire::Op::abandon);
+    EXPECT_EQ(requests[0].op, Op::abandon);
     EXPECT_EQ(requests[0].request, operation->id);
     conversation.cancel(operation);  // nothing more
     EXPECT_EQ(requests.size(), 1u);
@@ -298,14 +293,14 @@ TEST_F(ConversationTest, WhatStandsStillTimesOut) {
     EXPECT_EQ(kind_of(slow), ErrorKind::timeout);
     EXPECT_EQ(text_of(slow), "server: nothing came for 'a' within 10 s");
     EXPECT_FALSE(other->done());
-    EXPECT_EQ(requests.back().op, wire::Op::abandon);
+    EXPECT_EQ(requests.back().op, Op::abandon);
     EXPECT_EQ(conversation.tick(now + 1h), TimePoint::max());
 }
 
 TEST_F(ConversationTest, ProgressRenewsTheDeadline) {
     const auto operation = start_get(10);
     const TimePoint first = operation->deadline();
-    ASSERT_TRUE(test::eventually([&] { return Clock::now() > first - 10s; }));
+    ASSERT_TRUE(eventually([&] { return Clock::now() > first - 10s; }));
     reply(*operation, Status::going_on);
     EXPECT_GT(operation->deadline(), first);
     conversation.tick(first);
@@ -317,7 +312,7 @@ TEST_F(ConversationTest, WhatWaitsForOthersHasTheirDeadline) {
     room = 0;
     const auto waiting = start_set(1, kSegment, 10);
     const TimePoint first = waiting->deadline();
-    ASSERT_TRUE(test::eventually([&] { return Clock::now() > first - 10s; }));
+    ASSERT_TRUE(eventually([&] { return Clock::now() > first - 10s; }));
     conversation.moved(*reading);
     conversation.tick(first);
     EXPECT_FALSE(waiting->done());
@@ -383,4 +378,4 @@ TEST_F(ConversationTest, AServerThatEndsIsLeftOnceThereIsNothingToDo) {
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

@@ -10,10 +10,9 @@
 #include "support.hpp"
 #include "ucx/distance.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
 
-using namespace test;
 using namespace std::chrono_literals;
 
 constexpr std::byte kUntouched{0xa5};
@@ -303,4 +302,4 @@ TEST(Distance, ACopyMayTakeNoTime) {
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

@@ -7,10 +7,8 @@
 
 #include "loopback.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
-
-using namespace test;
 
 bool has(const std::string& text, const std::string& part) {
     return text.find(part) != std::string::npos;
@@ -143,7 +141,7 @@ TEST(CountersTest, AServerAnswersWithThem) {
     Loopback both;
     both.set("k", pattern(5000));
     EXPECT_TRUE(both.get("k").has_value());
-    const auto asked = call_operation(wire::Op::stats, "");
+    const auto asked = call_operation(Op::stats, "");
     both.run(asked);
     const Bytes answer = reply_of(*asked);
     const std::string json(reinterpret_cast<const char*>(answer.data()), answer.size());
@@ -204,4 +202,4 @@ TEST(LatenciesTest, AServerCountsEachRequestOnce) {
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

@@ -12,10 +12,8 @@
 #include "memory/kept_sums.hpp"
 #include "support.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
-
-using namespace test;
 
 // By its definition, a bit at a time.
 std::uint32_t by_definition(std::span<const std::byte> bytes) {
@@ -136,4 +134,4 @@ TEST(Region, ManyThreadsSumOneValue) {
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

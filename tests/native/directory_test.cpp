@@ -20,14 +20,10 @@
 #include "support.hpp"
 #include "walks.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
 
 namespace fs = std::filesystem;
-using test::Bytes;
-using test::error_of;
-using test::pattern;
-using test::to_bytes;
 
 class DirectoryTest : public testing::Test {
   protected:
@@ -56,7 +52,7 @@ class DirectoryTest : public testing::Test {
         return storage_.list(prefix, delimited, "", 1'000'000).names;
     }
 
-    test::TemporaryDirectory directory_;
+    TemporaryDirectory directory_;
     const fs::path root_ = directory_.path() / "made" / "root";
     const fs::path outside_ = directory_.path() / "outside";
     DirectoryStorage storage_{root_};
@@ -86,7 +82,7 @@ TEST_F(DirectoryTest, AValueGetsNoKeyOnceItsMandateHasEnded) {
                 told = true;
             },
             ended);
-        EXPECT_TRUE(test::eventually([&] { return told.load(); }));
+        EXPECT_TRUE(eventually([&] { return told.load(); }));
         EXPECT_EQ(failure, "has expired");
     }
     EXPECT_EQ(get("key"), "old");
@@ -138,7 +134,7 @@ TEST_F(DirectoryTest, NoPrefixLeavesTheRoot) {
     for (const std::string prefix : {"../../outside/", "../", "/", "a/../../../"}) {
         static_cast<void>(error_of([&] { EXPECT_TRUE(names(prefix).empty()); }));
         static_cast<void>(error_of([&] { EXPECT_TRUE(names(prefix, true).empty()); }));
-        static_cast<void>(error_of([&] { test::remove_prefix(storage_, prefix); }));
+        static_cast<void>(error_of([&] { remove_prefix(storage_, prefix); }));
     }
     EXPECT_EQ(read_file(outside_ / "secret"), "secret");
 }
@@ -154,7 +150,7 @@ TEST_F(DirectoryTest, NoLinkLeavesTheRoot) {
     }
     EXPECT_EQ(error_of([&] { put("linked/new", "1"); }), ErrorKind::storage);
     EXPECT_EQ(error_of([&] { storage_.remove("linked/secret"); }), ErrorKind::storage);
-    test::remove_prefix(storage_, "");
+    remove_prefix(storage_, "");
     EXPECT_EQ(read_file(outside_ / "secret"), "secret");
     EXPECT_FALSE(fs::exists(outside_ / "new"));
 }
@@ -173,7 +169,7 @@ TEST_F(DirectoryTest, ALinkThatLeavesTheRootIsNoKeyInAListing) {
     put("k", "12");
     EXPECT_EQ(names(), std::vector<std::string>{"k"});
     EXPECT_EQ(names("", true), std::vector<std::string>{"k"});
-    EXPECT_EQ(test::measure(storage_, "", false).bytes, 2u);
+    EXPECT_EQ(measure(storage_, "", false).bytes, 2u);
 }
 
 TEST_F(DirectoryTest, ALinkInsideTheRootIsAKey) {
@@ -217,7 +213,7 @@ TEST_F(DirectoryTest, UnfinishedFilesAreHidden) {
     put("d/k", "1");
     EXPECT_EQ(names(), std::vector<std::string>{"d/k"});
     EXPECT_EQ(names("d/", true), std::vector<std::string>{"k"});
-    EXPECT_EQ(test::measure(storage_, "", false).keys, 1u);
+    EXPECT_EQ(measure(storage_, "", false).keys, 1u);
 }
 
 TEST_F(DirectoryTest, FilesOfTheServersOwnAreNoKeys) {
@@ -231,8 +227,8 @@ TEST_F(DirectoryTest, FilesOfTheServersOwnAreNoKeys) {
     put("k", "1");
     EXPECT_EQ(names(), std::vector<std::string>{"k"});
     EXPECT_EQ(names("", true), std::vector<std::string>{"k"});
-    EXPECT_EQ(test::measure(storage_, "", false).keys, 1u);
-    EXPECT_EQ(test::remove_prefix(storage_, ""), 1u);
+    EXPECT_EQ(measure(storage_, "", false).keys, 1u);
+    EXPECT_EQ(remove_prefix(storage_, ""), 1u);
     for (const std::string name : {".ucxstore-0123456789abcdef.partial", ".ucxstore-cluster"}) {
         EXPECT_TRUE(fs::exists(root_ / name));
     }
@@ -288,7 +284,7 @@ TEST_F(DirectoryTest, AValueComesInAnyFragments) {
             EXPECT_TRUE(one.incoming->commit(false));
             const auto region = storage_.find(one.key);
             ASSERT_NE(region, nullptr);
-            EXPECT_EQ(test::content_of(*region), one.value) << one.key;
+            EXPECT_EQ(content_of(*region), one.value) << one.key;
         }
     }
 }
@@ -339,9 +335,9 @@ TEST_F(DirectoryTest, WhatWasReplacedOrRemovedIsFreed) {
     }
     EXPECT_EQ(get("d/7"), std::string(10'000, 'c'));
     const auto pinned = storage_.find("d/8");
-    EXPECT_EQ(test::remove_prefix(storage_, "d/"), 200u);
+    EXPECT_EQ(remove_prefix(storage_, "d/"), 200u);
     EXPECT_EQ(static_cast<char>(pinned->data()[9'999]), 'c');
-    EXPECT_TRUE(test::eventually([&] { return unnamed() <= before; }));
+    EXPECT_TRUE(eventually([&] { return unnamed() <= before; }));
     EXPECT_TRUE(fs::is_empty(root_));
 }
 
@@ -407,7 +403,7 @@ TEST_F(DirectoryTest, AFileCutShortWhileItIsReadIsAnErrorOrWhole) {
     put("large", std::string(3'000'000, 'y'));
     const auto large = storage_.find("large");
     fs::resize_file(root_ / "large", 2'999'999);
-    EXPECT_EQ(error_of([&] { test::content_of(*large); }), ErrorKind::storage);
+    EXPECT_EQ(error_of([&] { content_of(*large); }), ErrorKind::storage);
     std::vector<ucp_dt_iov_t> begin{{large->data(), 2'000'000}};
     const auto owner = large->locate(begin);
     EXPECT_EQ(static_cast<const char*>(begin[0].buffer)[1'999'999], 'y');
@@ -451,4 +447,4 @@ TEST_F(DirectoryTest, PartsOfALargeFileAreRead) {
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

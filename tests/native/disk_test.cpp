@@ -9,11 +9,8 @@
 
 #include "support.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
-
-using test::Bytes;
-using test::pattern;
 
 class Disk : public testing::Test {
   protected:
@@ -47,7 +44,7 @@ class Disk : public testing::Test {
         return sum;
     }
 
-    const test::TemporaryDirectory directory_;
+    const TemporaryDirectory directory_;
     DiskCache disk_{directory_.path(), kCapacity};
 };
 
@@ -174,7 +171,7 @@ TEST_F(Disk, ADirectoryThatHasGoneCostsNoMoreThanHits) {
     std::filesystem::remove_all(directory_.path());
     EXPECT_EQ(get("k"), std::nullopt);
     EXPECT_FALSE(put("l", pattern(10'000)));
-    EXPECT_EQ(test::error_of([&] { DiskCache(directory_.path(), kCapacity); }), ErrorKind::storage);
+    EXPECT_EQ(error_of([&] { DiskCache(directory_.path(), kCapacity); }), ErrorKind::storage);
 }
 
 TEST_F(Disk, FilesOfAnEarlierOneAreRemovedAndNoOthers) {
@@ -215,4 +212,4 @@ TEST_F(Disk, ManyThreadsUseIt) {
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

@@ -28,10 +28,9 @@
 #include "storage/spaces.hpp"
 #include "walks.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
 
-using namespace test;
 using namespace std::chrono_literals;
 
 enum Outcome : int { well = 0, lost = 10, torn = 11, leaked = 12, failed = 13 };
@@ -56,11 +55,11 @@ bool is_directory(Place place) {
     return place == Place::directory || place == Place::synced_directory;
 }
 
-const std::string kSpace(wire::kSpaceNameBytes, 'a');
+const std::string kSpace(kSpaceNameBytes, 'a');
 
 std::string key_of(Place place, std::size_t index) {
     const std::string folder =
-        place == Place::space ? std::string(wire::kScratchFolder) + kSpace + "/" : "";
+        place == Place::space ? std::string(kScratchFolder) + kSpace + "/" : "";
     return folder + "key" + std::to_string(index);
 }
 
@@ -82,7 +81,7 @@ void die_at(int number) {
 struct Ends {
     Fd server;
     Fd client;
-    wire::Token token = new_token();
+    Token token = new_token();
 };
 
 Ends new_ends() {
@@ -137,7 +136,7 @@ int read_all(LocalLink& link, Place place) {
         operation->borrows = i % 2 == 1;
         link.submit(operation);
         finish(operation);
-        if (operation->items[0].status == wire::Status::missing) {
+        if (operation->items[0].status == Status::missing) {
             continue;
         }
         const auto& region = *operation->items[0].owned;
@@ -194,7 +193,7 @@ class Served {
             }
         } else {
             const auto values = spaces_ == nullptr ? storage_ : spaces_->find(kSpace);
-            test::remove_prefix(*values, "");
+            remove_prefix(*values, "");
             if (!values->list("", false, "", 1000).names.empty()) {
                 return false;
             }
@@ -375,4 +374,4 @@ INSTANTIATE_TEST_SUITE_P(Each, Ending,
                          });
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

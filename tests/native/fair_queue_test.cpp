@@ -5,7 +5,9 @@
 
 #include <string>
 
-namespace ucxstore {
+#include "rooms.hpp"
+
+namespace ucxstore::test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -121,4 +123,4 @@ TEST(FairQueue, TakesBackWhatCameLast) {
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

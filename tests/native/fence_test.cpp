@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <random>
 
+#include "rooms.hpp"
+
 namespace ucxstore::test {
 namespace {
 

@@ -10,10 +10,9 @@
 
 #include "support.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
 
-using namespace test;
 using Wait = FileReader::Wait;
 
 class FileReaderTest : public testing::Test {
@@ -25,20 +24,20 @@ class FileReaderTest : public testing::Test {
                    static_cast<std::streamsize>(value.size()));
         return Fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
     }
-    wire::Selected select(wire::Selection selection, std::uint64_t size) {
-        wire::GetItem wanted;
+    Selected select(Selection selection, std::uint64_t size) {
+        GetItem wanted;
         wanted.selection = std::move(selection);
-        return std::get<wire::Selected>(wire::select(wanted, size, 1));
+        return std::get<Selected>(protocol::select(wanted, size, 1));
     }
     // What is wanted of a value, one byte after another.
-    Bytes expected(const Bytes& value, const wire::Selected& wanted) {
+    Bytes expected(const Bytes& value, const Selected& wanted) {
         Bytes bytes(wanted.size);
         if (!wanted.several) {
             wanted.layout.pack(value.data(), bytes.data());
             return bytes;
         }
         auto at = bytes.begin();
-        for (const wire::Span& span : wanted.spans) {
+        for (const Span& span : wanted.spans) {
             at = std::copy_n(value.begin() + static_cast<std::ptrdiff_t>(span.begin), span.length,
                              at);
         }
@@ -55,8 +54,8 @@ class FileReaderTest : public testing::Test {
         return bytes;
     }
     // Reads it in segments of so many bytes.
-    void check(const Bytes& value, const wire::Selected& wanted, const Item& item,
-               std::uint64_t segment, Wait wait = Wait::for_disk) {
+    void check(const Bytes& value, const Selected& wanted, const Item& item, std::uint64_t segment,
+               Wait wait = Wait::for_disk) {
         const Fd fd = file(value);
         for (const Write how : {Write::cached, Write::past_caches}) {
             for (std::uint64_t at = 0; at < wanted.size; at += segment) {
@@ -92,9 +91,9 @@ TEST_F(FileReaderTest, WholeValuesOfEverySize) {
 }
 
 TEST_F(FileReaderTest, RangesAndSuffixes) {
-    using Kind = wire::Range::Kind;
+    using Kind = Range::Kind;
     const Bytes value = pattern(300'000);
-    const std::vector<std::vector<wire::Range>> all = {
+    const std::vector<std::vector<Range>> all = {
         {{Kind::range, 10, 20}},
         {{Kind::suffix, 7, 0}},
         {{Kind::offset, 299'000, 0}},
@@ -194,4 +193,4 @@ TEST_F(FileReaderTest, ManyRunsInTheOrderOfTheFileSuit) {
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

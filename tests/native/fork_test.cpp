@@ -25,9 +25,10 @@
 #include "client/operation.hpp"
 #include "local_client/slot.hpp"
 #include "memory/recycler.hpp"
+#include "rooms.hpp"
 #include "threads/worker_pool.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
 
 // Long enough for a fork, were it not to wait; much shorter than a fork waits at the most.
@@ -389,4 +390,4 @@ TEST(ForkTest, AtEachStepOfAFirstUse) {
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

@@ -2,17 +2,10 @@
 // that the test sets.
 #include "blocks_fixture.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
 
 using namespace std::chrono_literals;
-using test::BlocksTest;
-using test::Bytes;
-using test::Fetched;
-using test::kBlock;
-using test::pattern;
-using test::region;
-using test::text_of;
 
 constexpr auto kFreshness = 10s;
 
@@ -221,4 +214,4 @@ TEST_F(EverFresh, NothingIsAskedAgain) {
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

@@ -15,13 +15,8 @@
 
 #include "support.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
-
-using shared::ReaderLimit;
-using shared::ReaderLimitView;
-
-constexpr std::uint64_t kMiB = 1 << 20;
 
 Fd copy_of(int descriptor) { return Fd(fcntl(descriptor, F_DUPFD_CLOEXEC, 0)); }
 
@@ -125,11 +120,11 @@ TEST(Boards, CannotBeChangedByReaders) {
 
 TEST(Boards, OfAnotherKindAreRefused) {
     const Fd other(memfd_create("other", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    EXPECT_EQ(test::error_of([&] { ReaderLimitView view(other); }), ErrorKind::protocol);
+    EXPECT_EQ(error_of([&] { ReaderLimitView view(other); }), ErrorKind::protocol);
     ASSERT_EQ(ftruncate(other.get(), 4096), 0);
     ASSERT_EQ(fcntl(other.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
-    EXPECT_EQ(test::error_of([&] { ReaderLimitView view(other); }), ErrorKind::protocol);
+    EXPECT_EQ(error_of([&] { ReaderLimitView view(other); }), ErrorKind::protocol);
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

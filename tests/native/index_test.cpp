@@ -16,11 +16,12 @@
 
 #include "base/boot_clock.hpp"
 #include "base/status.hpp"
+#include "rooms.hpp"
 #include "shared/arenas.hpp"
 #include "shared/pins.hpp"
 #include "shared/retired_blocks.hpp"
 
-namespace ucxstore::shared {
+namespace ucxstore::test {
 namespace {
 
 Fd duplicate(int descriptor) { return Fd(dup(descriptor)); }
@@ -289,4 +290,4 @@ TEST(Index, NobodyReadsATornOrReusedValue) {
 }
 
 }  // namespace
-}  // namespace ucxstore::shared
+}  // namespace ucxstore::test

@@ -10,11 +10,8 @@
 #include "protocol/sums.hpp"
 #include "storage/directory.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
-
-using namespace test;
-using wire::Message;
 
 constexpr std::uint64_t kSizes[] = {0, 1, 4096, 4097, 65'536, 100'000, (16 << 20) + 3};
 
@@ -27,19 +24,19 @@ Memory rows(Bytes& bytes, std::uint64_t run, std::int64_t stride) {
 TEST(Sums, CoverAllOfAHeader) {
     const std::string header = "what it says";
     std::string sent = header;
-    wire::append_sums(sent, 42);
+    append_sums(sent, 42);
     std::size_t size = sent.size();
-    EXPECT_EQ(wire::take_sums(sent.data(), size), 42u);
+    EXPECT_EQ(take_sums(sent.data(), size), 42u);
     EXPECT_EQ(size, header.size());
     for (std::size_t bit = 0; bit < 8 * sent.size(); ++bit) {
         std::string altered = sent;
         altered[bit / 8] = static_cast<char>(altered[bit / 8] ^ (1 << (bit % 8)));
         size = altered.size();
-        EXPECT_EQ(wire::take_sums(altered.data(), size), std::nullopt) << bit;
+        EXPECT_EQ(take_sums(altered.data(), size), std::nullopt) << bit;
     }
     for (std::size_t length = 0; length < sent.size(); ++length) {
         size = length;
-        EXPECT_EQ(wire::take_sums(sent.data(), size), std::nullopt) << length;
+        EXPECT_EQ(take_sums(sent.data(), size), std::nullopt) << length;
     }
 }
 
@@ -86,9 +83,9 @@ TEST_P(Checked, ValuesOfAnySize) {
 TEST_P(Checked, PartsOfValues) {
     const Bytes value = pattern(3'000'000);
     both_->set("k", value);
-    using Kind = wire::Range::Kind;
+    using Kind = Range::Kind;
     const auto range = [](std::uint64_t begin, std::uint64_t end) {
-        return wire::Range{Kind::range, begin, end};
+        return Range{Kind::range, begin, end};
     };
     const auto part = [&](std::uint64_t begin, std::uint64_t end) {
         return Bytes(value.begin() + static_cast<std::ptrdiff_t>(begin),
@@ -159,16 +156,15 @@ class AlteredReply : public testing::TestWithParam<Puppet::Way> {
         ASSERT_TRUE(puppet_.until([&] {
             return std::ranges::any_of(puppet_.received(), [&](const Puppet::Received& message) {
                 const auto& [header, data] = message;
-                const auto request =
-                    wire::read_header<wire::RequestHeader>(header.data(), header.size());
+                const auto request = read_header<RequestHeader>(header.data(), header.size());
                 return request && request->request == operation->id;
             });
         }));
     }
     void reply(const Bytes& meant, const Bytes& sent, std::uint32_t item, std::size_t bit = 0) {
         std::string header =
-            raw(reply_header(token_, operation_->id, item, wire::Status::ok, meant.size()));
-        wire::append_sums(header, crc32c(meant));
+            raw(reply_header(token_, operation_->id, item, Status::ok, meant.size()));
+        append_sums(header, crc32c(meant));
         if (bit > 0) {
             header[bit / 8] = static_cast<char>(header[bit / 8] ^ (1 << (bit % 8)));
         }
@@ -188,7 +184,7 @@ class AlteredReply : public testing::TestWithParam<Puppet::Way> {
     }
 
     Loopback both_;
-    const wire::Token token_ = new_token();
+    const Token token_ = new_token();
     Puppet puppet_;
     Fd control_;
     std::shared_ptr<Connection> connection_;
@@ -252,7 +248,7 @@ TEST_P(AlteredReply, OfABatchNamesWhichItIs) {
 // Whatever it says may be wrong, and so whose it is.
 TEST_P(AlteredReply, InItsHeaderEndsTheConnection) {
     submit(get_operation({{.key = "k"}}));
-    reply(pattern(100), pattern(100), 0, 8 * offsetof(wire::ReplyHeader, item));
+    reply(pattern(100), pattern(100), 0, 8 * offsetof(ReplyHeader, item));
     EXPECT_EQ(failure(), ErrorKind::integrity);
     EXPECT_NE(text_.find("'k'"), std::string::npos) << text_;
     EXPECT_TRUE(eventually([&] { return connection_->failed(); }));
@@ -260,7 +256,7 @@ TEST_P(AlteredReply, InItsHeaderEndsTheConnection) {
 
 TEST_P(AlteredReply, WithoutSumsIsNone) {
     submit(get_operation({{.key = "k"}}));
-    puppet_.send(Message::reply, raw(reply_header(token_, operation_->id, 0, wire::Status::ok, 3)),
+    puppet_.send(Message::reply, raw(reply_header(token_, operation_->id, 0, Status::ok, 3)),
                  "abc");
     EXPECT_EQ(failure(), ErrorKind::integrity);
 }
@@ -279,34 +275,30 @@ class AlteredRequest : public testing::TestWithParam<Puppet::Way> {
                              "client");
         control_ = std::move(pair.other);
         puppet_.connect(address);
-        send(Message::request, request(wire::Op::ping), {}, {}, Puppet::Way::eager);
-        EXPECT_EQ(answer(), wire::Status::ok);
+        send(Message::request, request(Op::ping), {}, {}, Puppet::Way::eager);
+        EXPECT_EQ(answer(), Status::ok);
     }
-    std::string request(wire::Op op) {
-        return raw(wire::RequestHeader{token_, 1, op, 0, 1, wire::kChecked});
-    }
+    std::string request(Op op) { return raw(RequestHeader{token_, 1, op, 0, 1, kChecked}); }
     std::string value(std::uint64_t total, std::uint64_t offset, std::uint64_t length) {
-        return raw(wire::ValueHeader{token_, 1, 0, 0, total, wire::kMinSegmentBytes, offset,
-                                     length}) +
-               "evil";
+        return raw(ValueHeader{token_, 1, 0, 0, total, kMinSegmentBytes, offset, length}) + "evil";
     }
     void send(Message message, std::string header, const Bytes& meant, const Bytes& sent,
               Puppet::Way way) {
         puppet_.received().clear();
-        wire::append_sums(header, crc32c(meant));
+        append_sums(header, crc32c(meant));
         puppet_.send(message, header,
                      std::string(reinterpret_cast<const char*>(sent.data()), sent.size()), way);
     }
     // The status of the answer, whose own sums must fit.
-    std::optional<wire::Status> answer() {
+    std::optional<Status> answer() {
         if (!puppet_.until([&] { return !puppet_.received().empty(); }, kPatience)) {
             return std::nullopt;
         }
         const auto& [header, data] = puppet_.received().back();
         std::size_t size = header.size();
-        EXPECT_EQ(wire::take_sums(header.data(), size), crc32c(to_bytes(data)));
-        EXPECT_EQ(size, sizeof(wire::ReplyHeader));
-        return wire::read_header<wire::ReplyHeader>(header.data(), size)->status;
+        EXPECT_EQ(take_sums(header.data(), size), crc32c(to_bytes(data)));
+        EXPECT_EQ(size, sizeof(ReplyHeader));
+        return read_header<ReplyHeader>(header.data(), size)->status;
     }
     bool is_thrown_out() {
         pollfd entry{.fd = control_.get(), .events = POLLIN, .revents = 0};
@@ -319,7 +311,7 @@ class AlteredRequest : public testing::TestWithParam<Puppet::Way> {
     }
 
     Loopback both_;
-    const wire::Token token_ = new_token();
+    const Token token_ = new_token();
     Puppet puppet_;
     Fd control_;
 };
@@ -333,10 +325,10 @@ INSTANTIATE_TEST_SUITE_P(All, AlteredRequest,
 TEST_P(AlteredRequest, OfAValueIsRefused) {
     const Bytes bytes = pattern(3000);
     send(Message::value, value(3000, 0, 3000), bytes, with_a_bit_changed(bytes), GetParam());
-    EXPECT_EQ(answer(), wire::Status::altered);
+    EXPECT_EQ(answer(), Status::altered);
     EXPECT_TRUE(server_is_well());
     send(Message::value, value(3000, 0, 3000), bytes, bytes, GetParam());
-    EXPECT_EQ(answer(), wire::Status::ok);
+    EXPECT_EQ(answer(), Status::ok);
     EXPECT_EQ(both_.get("evil"), bytes);
 }
 
@@ -344,7 +336,7 @@ TEST_P(AlteredRequest, OfOneSegmentOfAValueIsRefused) {
     const Bytes bytes = pattern(4096);
     send(Message::value, value(3 * 4096, 0, 4096), bytes, bytes, GetParam());
     send(Message::value, value(3 * 4096, 4096, 4096), bytes, with_a_bit_changed(bytes), GetParam());
-    EXPECT_EQ(answer(), wire::Status::altered);
+    EXPECT_EQ(answer(), Status::altered);
     send(Message::value, value(3 * 4096, 2 * 4096, 4096), bytes, bytes, GetParam());
     EXPECT_TRUE(server_is_well());
 }
@@ -352,8 +344,8 @@ TEST_P(AlteredRequest, OfOneSegmentOfAValueIsRefused) {
 TEST_P(AlteredRequest, OfAKeyEndsTheSession) {
     const Bytes bytes = pattern(3000);
     std::string header = value(3000, 0, 3000);
-    wire::append_sums(header, crc32c(bytes));
-    header[sizeof(wire::ValueHeader)] ^= 1;
+    append_sums(header, crc32c(bytes));
+    header[sizeof(ValueHeader)] ^= 1;
     puppet_.send(Message::value, header,
                  std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()),
                  GetParam());
@@ -372,15 +364,14 @@ TEST_P(AlteredRequest, WithoutSumsEndsTheSession) {
 
 TEST_P(AlteredRequest, InItsBodyIsRefused) {
     const Bytes body = to_bytes(strings({"good"}));
-    send(Message::request, request(wire::Op::remove), body, with_a_bit_changed(body),
-         Puppet::Way::eager);
-    EXPECT_EQ(answer(), wire::Status::altered);
+    send(Message::request, request(Op::remove), body, with_a_bit_changed(body), Puppet::Way::eager);
+    EXPECT_EQ(answer(), Status::altered);
     EXPECT_TRUE(server_is_well());
 }
 
 TEST_P(AlteredRequest, MayNotBeMixedWithOthers) {
     puppet_.received().clear();
-    puppet_.send(Message::request, raw(wire::RequestHeader{token_, 1, wire::Op::ping, 0, 1, 0}));
+    puppet_.send(Message::request, raw(RequestHeader{token_, 1, Op::ping, 0, 1, 0}));
     EXPECT_TRUE(is_thrown_out());
     EXPECT_TRUE(server_is_well());
 }
@@ -388,7 +379,7 @@ TEST_P(AlteredRequest, MayNotBeMixedWithOthers) {
 // A client that wants none sends none, and gets none.
 TEST(Unchecked, MessagesHaveNoSums) {
     Loopback both;
-    const wire::Token token = new_token();
+    const Token token = new_token();
     Puppet puppet;
     ControlPair pair = control_pair();
     auto worker = both.client->open(-1, SharedMemory::on);
@@ -400,11 +391,11 @@ TEST(Unchecked, MessagesHaveNoSums) {
     const auto operation = set_operation({{"k", memory_of(bytes)}});
     both.client->submit(connection, operation);
     ASSERT_TRUE(puppet.until([&] { return !puppet.received().empty(); }));
-    EXPECT_EQ(puppet.received()[0].header.size(), sizeof(wire::ValueHeader) + 1);
-    puppet.send(Message::reply, raw(reply_header(token, operation->id, 0, wire::Status::ok)));
+    EXPECT_EQ(puppet.received()[0].header.size(), sizeof(ValueHeader) + 1);
+    puppet.send(Message::reply, raw(reply_header(token, operation->id, 0, Status::ok)));
     EXPECT_TRUE(puppet.until([&] { return operation->done(); }));
     EXPECT_NO_THROW(finish(operation));
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

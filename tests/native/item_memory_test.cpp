@@ -7,11 +7,8 @@
 #include "protocol/wire.hpp"
 #include "support.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
-
-using test::Bytes;
-using test::pattern;
 
 Bytes joined(const std::vector<ucp_dt_iov_t>& pieces) {
     Bytes bytes;
@@ -53,22 +50,22 @@ TEST(Memory, AnyPartOfItIsThatPartOfWhatItJoins) {
 TEST(Memory, OfOnePartIsCutAsItsLayoutIs) {
     const std::vector<Dim> rows = {{1'000'000, 100}};
     const Layout layout = Layout::strided(0, 4, rows);
-    EXPECT_EQ(Memory(nullptr, layout).segment_bytes(), wire::segment_bytes(layout));
-    EXPECT_LT(wire::segment_bytes(layout), wire::kSegmentBytes);
+    EXPECT_EQ(Memory(nullptr, layout).segment_bytes(), segment_bytes(layout));
+    EXPECT_LT(segment_bytes(layout), kSegmentBytes);
 }
 
 TEST(Memory, ASmallPartDoesNotMakeSegmentsSmall) {
     const Memory memory(
         {{nullptr, Layout::contiguous(100 << 20)}, {nullptr, Layout::contiguous(4)}});
-    EXPECT_EQ(memory.segment_bytes(), wire::kSegmentBytes);
+    EXPECT_EQ(memory.segment_bytes(), kSegmentBytes);
 }
 
 TEST(Memory, OfManyPartsHasFewPiecesASegment) {
     for (const std::uint64_t size : {1, 3, 64, 1000}) {
         const std::vector<Memory::Part> parts(200'000, {nullptr, Layout::contiguous(size)});
         const std::uint64_t segment = Memory(parts).segment_bytes();
-        EXPECT_GE(segment, wire::kMinSegmentBytes);
-        EXPECT_LE(segment / size, wire::kSegmentPieces);
+        EXPECT_GE(segment, kMinSegmentBytes);
+        EXPECT_LE(segment / size, kSegmentPieces);
     }
 }
 
@@ -78,9 +75,9 @@ TEST(Memory, OfNothingHasNoPieces) {
         memory.pieces(0, 0, pieces);
         EXPECT_EQ(memory.size(), 0u);
         EXPECT_TRUE(pieces.empty());
-        EXPECT_EQ(memory.segment_bytes(), wire::kSegmentBytes);
+        EXPECT_EQ(memory.segment_bytes(), kSegmentBytes);
     }
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

@@ -12,8 +12,9 @@
 
 #include "base/handle.hpp"
 #include "memory/huge_pages.hpp"
+#include "rooms.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
 
 using Part = std::span<const std::byte>;
@@ -120,4 +121,4 @@ TEST(JoinedMemory, WhatIsNoSharedPagesIsRefused) {
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

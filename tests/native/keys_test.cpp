@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
-namespace ucxstore::wire {
+#include "rooms.hpp"
+
+namespace ucxstore::test {
 namespace {
 
 TEST(KeyFault, FindsWhatIsNoKey) {
@@ -43,4 +45,4 @@ TEST(PrefixFault, FindsWhatBeginsNoKey) {
 }
 
 }  // namespace
-}  // namespace ucxstore::wire
+}  // namespace ucxstore::test

@@ -6,7 +6,9 @@
 #include <numeric>
 #include <random>
 
-namespace ucxstore {
+#include "rooms.hpp"
+
+namespace ucxstore::test {
 namespace {
 
 using Offsets = std::vector<std::int64_t>;
@@ -242,4 +244,4 @@ TEST(Scatter, FillsThePiecesInTurnAndNoMore) {
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

@@ -4,12 +4,8 @@
 #include "base/boot_clock.hpp"
 #include "blocks_fixture.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
-
-using test::region;
-using test::RemoteTest;
-using test::text_of;
 
 constexpr std::uint64_t kMinute = 60'000'000'000;
 
@@ -99,4 +95,4 @@ TEST_F(LeaseTest, WhatWasFetchedBeforeALeaseBeganIsNotKept) {
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

@@ -14,7 +14,7 @@
 #include "base/status.hpp"
 #include "support.hpp"
 
-namespace ucxstore::shared {
+namespace ucxstore::test {
 namespace {
 
 Fd copy_of(int descriptor) { return Fd(fcntl(descriptor, F_DUPFD_CLOEXEC, 0)); }
@@ -71,10 +71,10 @@ TEST(Life, CannotBeChangedByReaders) {
 
 TEST(Life, OfAnotherKindIsRefused) {
     const Fd other(memfd_create("other", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    EXPECT_EQ(test::error_of([&] { LifeWatch watch(other); }), ErrorKind::protocol);
-    EXPECT_EQ(test::error_of([&] { LifeWatch watch{Fd(open("/dev/null", O_RDONLY))}; }),
+    EXPECT_EQ(error_of([&] { LifeWatch watch(other); }), ErrorKind::protocol);
+    EXPECT_EQ(error_of([&] { LifeWatch watch{Fd(open("/dev/null", O_RDONLY))}; }),
               ErrorKind::protocol);
 }
 
 }  // namespace
-}  // namespace ucxstore::shared
+}  // namespace ucxstore::test

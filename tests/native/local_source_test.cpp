@@ -18,10 +18,9 @@
 #include "objects.hpp"
 #include "remote_fixture.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
 
-using namespace test;
 using namespace std::chrono_literals;
 
 class LocalSource : public testing::Test {
@@ -48,7 +47,7 @@ class LocalSource : public testing::Test {
 
     std::shared_ptr<LocalLink> connect() {
         ControlPair pair = control_pair();
-        const wire::Token token = new_token();
+        const Token token = new_token();
         server.attach(std::move(pair.one), token, "client");
         return client.attach(std::move(pair.other), token, "server");
     }
@@ -61,14 +60,14 @@ class LocalSource : public testing::Test {
         Bytes copy = value;
         run(with, set_operation({{key, memory_of(copy)}}));
     }
-    std::optional<Bytes> get(const std::string& key, wire::Selection selection = {}) {
+    std::optional<Bytes> get(const std::string& key, Selection selection = {}) {
         return get(*link, key, std::move(selection));
     }
     static std::optional<Bytes> get(LocalLink& with, const std::string& key,
-                                    wire::Selection selection = {}) {
+                                    Selection selection = {}) {
         const auto operation = get_operation({{key, std::move(selection)}});
         run(with, operation);
-        if (operation->items[0].status == wire::Status::missing) {
+        if (operation->items[0].status == Status::missing) {
             return std::nullopt;
         }
         return reply_of(*operation);
@@ -127,7 +126,7 @@ TEST(WaitingGets, OfOneOriginAreBounded) {
     LocalClient client;
     const auto connect = [&](const char* origin) {
         ControlPair pair = control_pair();
-        const wire::Token token = new_token();
+        const Token token = new_token();
         server.attach(std::move(pair.one), token, {origin, {}, origin});
         return client.attach(std::move(pair.other), token, "server");
     };
@@ -179,7 +178,7 @@ class Charged {
                  0) {}
     std::shared_ptr<LocalLink> connect(const char* origin = "one") {
         ControlPair pair = control_pair();
-        const wire::Token token = new_token();
+        const Token token = new_token();
         server.attach(std::move(pair.one), token, {origin, {}, origin});
         return client.attach(std::move(pair.other), token, "server");
     }
@@ -300,10 +299,10 @@ TEST(WaitingGets, AValueIsSentWhereNoTableOfPinsIsLeft) {
 }
 
 TEST_F(LocalSource, PartsOfIt) {
-    using Kind = wire::Range::Kind;
+    using Kind = Range::Kind;
     const Bytes value = pattern(10'000);
     objects.set("k", value);
-    const wire::Selection part = std::vector<wire::Range>{{Kind::range, 100, 200}};
+    const Selection part = std::vector<Range>{{Kind::range, 100, 200}};
     const Bytes expected(value.begin() + 100, value.begin() + 200);
     EXPECT_EQ(get("k", part), expected);
     const std::uint64_t asked = counters->gets;
@@ -312,10 +311,10 @@ TEST_F(LocalSource, PartsOfIt) {
 }
 
 TEST_F(LocalSource, PartsOfLargeValuesAreSentUntilAllIsWanted) {
-    using Kind = wire::Range::Kind;
+    using Kind = Range::Kind;
     const Bytes value = pattern(20'000'000);
     set("k", value);
-    const wire::Selection part = std::vector<wire::Range>{{Kind::range, 100, 200}};
+    const Selection part = std::vector<Range>{{Kind::range, 100, 200}};
     const Bytes expected(value.begin() + 100, value.begin() + 200);
     EXPECT_EQ(get("k", part), expected);
     EXPECT_EQ(get("k", part), expected);
@@ -358,9 +357,8 @@ TEST_F(LocalSource, WhatIsWrittenIsReadAtOnce) {
 }
 
 TEST_F(LocalSource, WhatIsRemovedIsGone) {
-    for (const auto& remove :
-         {make_calls(wire::Op::remove, {"a/k"}, 60, nullptr),
-          make_call(wire::Op::remove_prefix, "a/", strings({"a/"}), 60, nullptr)}) {
+    for (const auto& remove : {make_calls(Op::remove, {"a/k"}, 60, nullptr),
+                               make_call(Op::remove_prefix, "a/", strings({"a/"}), 60, nullptr)}) {
         objects.set("a/k", pattern(1000));
         EXPECT_EQ(get("a/k"), pattern(1000));
         EXPECT_TRUE(seen("a/k", pattern(1000)));
@@ -463,10 +461,10 @@ class WithBlocks : public LocalSource {
 };
 
 TEST_F(WithBlocks, BlocksAreSentAndWholeValuesSeen) {
-    using Kind = wire::Range::Kind;
+    using Kind = Range::Kind;
     const Bytes value = pattern(1'000'000);
     objects.set("k", value);
-    const wire::Selection part = std::vector<wire::Range>{{Kind::range, 700'000, 700'100}};
+    const Selection part = std::vector<Range>{{Kind::range, 700'000, 700'100}};
     const Bytes expected(value.begin() + 700'000, value.begin() + 700'100);
     for (int i = 0; i < 3; ++i) {
         EXPECT_EQ(get("k", part), expected);
@@ -494,7 +492,7 @@ TEST_F(ShortlyFresh, ItIsAskedForWhenTheTimeIsOver) {
     objects.set("k", pattern(1000, 9));
     EXPECT_TRUE(eventually([&] { return get("k") == pattern(1000, 9); }));
     EXPECT_TRUE(eventually([&] { return seen("k", pattern(1000, 9)); }));
-    run(*link, make_calls(wire::Op::remove, {"k"}, 60, nullptr));
+    run(*link, make_calls(Op::remove, {"k"}, 60, nullptr));
     EXPECT_EQ(get("k"), std::nullopt);
 }
 
@@ -577,4 +575,4 @@ TEST_P(Busy, NoReadReturnsAnOlderValueThanBefore) {
 INSTANTIATE_TEST_SUITE_P(Each, Busy, testing::Values(0, 1, 20));
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

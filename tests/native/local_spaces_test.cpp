@@ -16,21 +16,20 @@
 #include "loopback.hpp"
 #include "protocol/keys.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
 
-using namespace test;
 using namespace std::chrono_literals;
 
 constexpr std::uint64_t kAny = std::numeric_limits<std::uint64_t>::max();
 
 std::string name_of(unsigned number) {
     std::string name = std::to_string(number);
-    return std::string(wire::kSpaceNameBytes - name.size(), 'a') + name;
+    return std::string(kSpaceNameBytes - name.size(), 'a') + name;
 }
 
 std::string key_in(unsigned number, const std::string& rest) {
-    return std::string(wire::kScratchFolder) + name_of(number) + "/" + rest;
+    return std::string(kScratchFolder) + name_of(number) + "/" + rest;
 }
 
 std::size_t count_descriptors() {
@@ -54,7 +53,7 @@ class LocalSpaces : public testing::Test {
 
     std::shared_ptr<LocalLink> connect() {
         ControlPair pair = control_pair();
-        const wire::Token token = new_token();
+        const Token token = new_token();
         server.attach(std::move(pair.one), token, "client");
         return client.attach(std::move(pair.other), token, "server");
     }
@@ -65,12 +64,12 @@ class LocalSpaces : public testing::Test {
     void begin(unsigned number, std::uint64_t quota = kAny) { begin(*link, number, quota); }
     static void begin(LocalLink& with, unsigned number, std::uint64_t quota = kAny) {
         std::string body = strings({name_of(number)});
-        wire::put_u64(body, quota);
-        wire::put_u64(body, 3'600'000);
-        run(with, call_operation(wire::Op::begin_space, body));
+        put_u64(body, quota);
+        put_u64(body, 3'600'000);
+        run(with, call_operation(Op::begin_space, body));
     }
     void end(unsigned number) {
-        run(*link, call_operation(wire::Op::end_space, strings({name_of(number)})));
+        run(*link, call_operation(Op::end_space, strings({name_of(number)})));
     }
     void set(const std::string& key, const Bytes& value) {
         Bytes copy = value;
@@ -80,7 +79,7 @@ class LocalSpaces : public testing::Test {
     static std::optional<Bytes> get(LocalLink& with, const std::string& key) {
         const auto operation = get_operation({{key}});
         run(with, operation);
-        if (operation->items[0].status == wire::Status::missing) {
+        if (operation->items[0].status == Status::missing) {
             return std::nullopt;
         }
         return reply_of(*operation);
@@ -117,7 +116,7 @@ TEST_F(LocalSpaces, ValuesAreSeen) {
         EXPECT_EQ(get(key_in(1, "k")), pattern(size, 3));
     }
     EXPECT_EQ(get(key_in(1, "none")), std::nullopt);
-    run(*link, make_calls(wire::Op::remove, {key_in(1, "k")}, 60, nullptr));
+    run(*link, make_calls(Op::remove, {key_in(1, "k")}, 60, nullptr));
     EXPECT_EQ(get(key_in(1, "k")), std::nullopt);
     EXPECT_GT(spaces->shelf_counts().gets_seen, 5u);
     EXPECT_EQ(storage->shelf()->counts().gets_seen, 0u);
@@ -136,8 +135,8 @@ TEST_F(LocalSpaces, BothKindsOfKeysInOneOperation) {
         EXPECT_EQ(reply_of(*operation, 0), pattern(1000, 1));
         EXPECT_EQ(reply_of(*operation, 1), pattern(1000, 2));
         EXPECT_EQ(reply_of(*operation, 2), pattern(1000, 3));
-        EXPECT_EQ(operation->items[3].status, wire::Status::missing);
-        EXPECT_EQ(operation->items[4].status, wire::Status::missing);
+        EXPECT_EQ(operation->items[3].status, Status::missing);
+        EXPECT_EQ(operation->items[4].status, Status::missing);
         EXPECT_EQ(reply_of(*operation, 5), pattern(1000, 1));
     }
     EXPECT_EQ(counters->gets, 6u + 2 + 2);
@@ -235,7 +234,7 @@ TEST_F(LocalSpaces, WhatIsBorrowedTakesOfTheQuota) {
     set(key_in(1, "k"), pattern(6000));
     EXPECT_EQ(get(key_in(1, "k")), pattern(6000));
     auto borrowed = borrow(key_in(1, "k"));
-    run(*link, make_calls(wire::Op::remove, {key_in(1, "k")}, 60, nullptr));
+    run(*link, make_calls(Op::remove, {key_in(1, "k")}, 60, nullptr));
     EXPECT_EQ(error_of([&] { set(key_in(1, "k"), pattern(6000)); }), ErrorKind::storage);
     borrowed.reset();
     set(key_in(1, "k"), pattern(6000));
@@ -353,4 +352,4 @@ TEST_F(LocalSpaces, ReadersWhileTheyEnd) {
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

@@ -18,10 +18,9 @@
 #include "loopback.hpp"
 #include "protocol/keys.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
 
-using namespace test;
 using namespace std::chrono_literals;
 
 class Local : public testing::Test {
@@ -37,7 +36,7 @@ class Local : public testing::Test {
 
     std::shared_ptr<LocalLink> connect() {
         ControlPair pair = control_pair();
-        const wire::Token token = new_token();
+        const Token token = new_token();
         server.attach(std::move(pair.one), token, "client");
         return client.attach(std::move(pair.other), token, "server");
     }
@@ -50,10 +49,10 @@ class Local : public testing::Test {
         Bytes copy = value;
         run(set_operation({{key, memory_of(copy)}}));
     }
-    std::optional<Bytes> get(const std::string& key, wire::Selection selection = {}) {
+    std::optional<Bytes> get(const std::string& key, Selection selection = {}) {
         const auto operation = get_operation({{key, std::move(selection)}});
         run(operation);
-        if (operation->items[0].status == wire::Status::missing) {
+        if (operation->items[0].status == Status::missing) {
             return std::nullopt;
         }
         return reply_of(*operation);
@@ -117,13 +116,13 @@ TEST_F(Local, AReplacedValueIsTheNewOne) {
 TEST_F(Local, ARemovedValueIsMissing) {
     set("key", pattern(1000));
     EXPECT_EQ(get("key"), pattern(1000));
-    run(make_calls(wire::Op::remove, {"key"}, 60, nullptr));
+    run(make_calls(Op::remove, {"key"}, 60, nullptr));
     EXPECT_EQ(get("key"), std::nullopt);
     EXPECT_EQ(get("other"), std::nullopt);
 }
 
 TEST_F(Local, PartsAreWhatAServerWouldSend) {
-    using Kind = wire::Range::Kind;
+    using Kind = Range::Kind;
     const Bytes value = pattern(10'000);
     set("key", value);
     ASSERT_EQ(get("key"), value);
@@ -131,7 +130,7 @@ TEST_F(Local, PartsAreWhatAServerWouldSend) {
         return Bytes(value.begin() + static_cast<std::ptrdiff_t>(begin),
                      value.begin() + static_cast<std::ptrdiff_t>(end));
     };
-    const auto ranges = [](std::vector<wire::Range> some) { return wire::Selection(some); };
+    const auto ranges = [](std::vector<Range> some) { return Selection(some); };
     EXPECT_EQ(get("key", ranges({{Kind::range, 10, 20}})), part(10, 20));
     EXPECT_EQ(get("key", ranges({{Kind::offset, 9000, 0}})), part(9000, 10'000));
     EXPECT_EQ(get("key", ranges({{Kind::suffix, 7, 0}})), part(9993, 10'000));
@@ -179,7 +178,7 @@ TEST_F(Local, RefusalsAreTheServersOwn) {
     EXPECT_EQ(error({.key = "key", .selection = Layout::contiguous(10, 995)}), ErrorKind::argument);
     const auto changed = get_operation({{.key = "key", .version = 12345}});
     run(changed);
-    EXPECT_EQ(changed->items[0].status, wire::Status::changed);
+    EXPECT_EQ(changed->items[0].status, Status::changed);
     EXPECT_EQ(counters->gets, asked);
 }
 
@@ -188,9 +187,9 @@ TEST_F(Local, AMixtureOfSeenAndUnseenIsOneOperation) {
     ASSERT_EQ(get("a"), pattern(1000));
     const auto operation = get_operation({{"none"}, {"a"}, {"nothing"}, {"a"}});
     run(operation);
-    EXPECT_EQ(operation->items[0].status, wire::Status::missing);
+    EXPECT_EQ(operation->items[0].status, Status::missing);
     EXPECT_EQ(reply_of(*operation, 1), pattern(1000));
-    EXPECT_EQ(operation->items[2].status, wire::Status::missing);
+    EXPECT_EQ(operation->items[2].status, Status::missing);
     EXPECT_EQ(reply_of(*operation, 3), pattern(1000));
 }
 
@@ -199,10 +198,10 @@ TEST_F(Local, SetIfAbsentKeepsWhatIsThere) {
     Bytes other = pattern(200);
     const auto first = set_operation({{"key", memory_of(one)}}, true);
     run(first);
-    EXPECT_EQ(first->items[0].status, wire::Status::ok);
+    EXPECT_EQ(first->items[0].status, Status::ok);
     const auto second = set_operation({{"key", memory_of(other)}}, true);
     run(second);
-    EXPECT_EQ(second->items[0].status, wire::Status::kept);
+    EXPECT_EQ(second->items[0].status, Status::kept);
     EXPECT_EQ(get("key"), one);
 }
 
@@ -244,7 +243,7 @@ TEST_F(Local, ArenasThatAreGivenBackAreUnmapped) {
     set("large", pattern(30'000'000));
     ASSERT_EQ(get("large"), pattern(30'000'000));
     EXPECT_GE(maps(), 2);
-    run(make_calls(wire::Op::remove, {"large"}, 60, nullptr));
+    run(make_calls(Op::remove, {"large"}, 60, nullptr));
     EXPECT_TRUE(eventually([&] {
         get("large");  // what is read makes the server look at what is pinned
         storage->shelf()->sweep();
@@ -294,7 +293,7 @@ TEST_F(Local, WhatIsBorrowedIsFreedOnceItIsGivenBack) {
     ASSERT_EQ(get("key"), pattern(3'000'000));
     auto borrowed = borrow("key");
     run(borrowed);
-    run(make_calls(wire::Op::remove, {"key"}, 60, nullptr));
+    run(make_calls(Op::remove, {"key"}, 60, nullptr));
     EXPECT_TRUE(eventually([&] { return waiting() > 0; }));
     borrowed.reset();
     EXPECT_EQ(waiting(), 0u);
@@ -412,7 +411,7 @@ class BadLocal : public Local {
         EXPECT_EQ(get("evil"), std::nullopt);
     }
 
-    const wire::Token token_ = new_token();
+    const Token token_ = new_token();
     Fd socket_;
 };
 
@@ -422,9 +421,8 @@ TEST_F(BadLocal, SendsNoMessage) {
 }
 
 TEST_F(BadLocal, SendsMoreThanARequest) {
-    write(message(local::FrameKind::request,
-                  raw(wire::RequestHeader{token_, 1, wire::Op::get, 0, 1, 0}),
-                  std::string(wire::kMaxRequestBytes + 1, 'x'))
+    write(message(local::FrameKind::request, raw(RequestHeader{token_, 1, Op::get, 0, 1, 0}),
+                  std::string(kMaxRequestBytes + 1, 'x'))
               .substr(0, 1000));
     expect_thrown_out();
 }
@@ -525,4 +523,4 @@ TEST_F(BadLocal, GoesAwayInTheMiddleOfAValue) {
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-namespace ucxstore::log {
+namespace ucxstore::base::log {
 namespace {
 
 Event event_of(std::uint64_t number) {
@@ -176,4 +176,4 @@ TEST_F(Log, LeavesTheQueueToTheParent) {
 }
 
 }  // namespace
-}  // namespace ucxstore::log
+}  // namespace ucxstore::base::log

@@ -33,9 +33,9 @@ ControlPair control_pair() {
     return {Fd(pair[0]), Fd(pair[1])};
 }
 
-wire::Token new_token() {
+Token new_token() {
     static std::atomic<std::uint64_t> last = 0;
-    wire::Token token{};
+    Token token{};
     const std::uint64_t number = ++last;
     std::memcpy(token.data(), &number, sizeof(number));
     return token;
@@ -75,7 +75,7 @@ Loopback::~Loopback() {
 std::shared_ptr<Connection> Loopback::connect(Client& from, Connection::Integrity integrity,
                                               const Connection::Keys& keys) {
     ControlPair pair = control_pair();
-    const wire::Token token = new_token();
+    const Token token = new_token();
     auto ours = from.open(-1, SharedMemory::on);
     auto theirs = server->open(-1, SharedMemory::on);
     const std::string address = theirs->address();
@@ -83,7 +83,7 @@ std::shared_ptr<Connection> Loopback::connect(Client& from, Connection::Integrit
                    keys ? UcxThread::Keys({keys->receive, keys->send}) : std::nullopt);
     auto made = from.attach(std::move(ours), std::move(pair.other), token, address, "server",
                             integrity, keys);
-    const auto ping = call_operation(wire::Op::ping, "");
+    const auto ping = call_operation(Op::ping, "");
     from.submit(made, ping);
     finish(ping);
     return made;
@@ -106,25 +106,25 @@ void Loopback::set(const std::string& key, const Bytes& value) {
     run(set_operation({{key, memory_of(copy)}}));
 }
 
-std::optional<Bytes> Loopback::get(const std::string& key, wire::Selection selection) {
+std::optional<Bytes> Loopback::get(const std::string& key, Selection selection) {
     const auto operation = get_operation({{key, std::move(selection)}});
     run(operation);
-    if (operation->items[0].status == wire::Status::missing) {
+    if (operation->items[0].status == Status::missing) {
         return std::nullopt;
     }
     return reply_of(*operation);
 }
 
 std::uint64_t Loopback::stat(const std::string& key) {
-    const auto operation = call_operation(wire::Op::stat, strings({key}));
+    const auto operation = call_operation(Op::stat, strings({key}));
     run(operation);
     const Bytes reply = reply_of(*operation);
-    return wire::Reader(reply).u64();
+    return Reader(reply).u64();
 }
 
 std::shared_ptr<Operation> get_operation(const std::vector<Get>& gets, double timeout_s) {
     std::vector<Item> items(gets.size());
-    std::vector<wire::GetItem> wanted(gets.size());
+    std::vector<GetItem> wanted(gets.size());
     for (std::size_t i = 0; i < gets.size(); ++i) {
         items[i].key = gets[i].key;
         items[i].memory = gets[i].memory;
@@ -151,7 +151,7 @@ std::shared_ptr<Operation> set_operation(const std::vector<Set>& sets, bool if_a
     return operation;
 }
 
-std::shared_ptr<Operation> call_operation(wire::Op op, const std::string& body, std::uint32_t count,
+std::shared_ptr<Operation> call_operation(Op op, const std::string& body, std::uint32_t count,
                                           double timeout_s) {
     auto operation = std::make_shared<Operation>(std::vector<Item>(1), timeout_s, nullptr);
     operation->requests.push_back({{{}, 0, op, 0, count, 0}, body});
@@ -161,7 +161,7 @@ std::shared_ptr<Operation> call_operation(wire::Op op, const std::string& body, 
 std::string strings(const std::vector<std::string>& texts) {
     std::string body;
     for (const std::string& text : texts) {
-        wire::put_string(body, text);
+        put_string(body, text);
     }
     return body;
 }
@@ -173,9 +173,9 @@ Bytes reply_of(const Operation& operation, std::size_t item) {
     return {region->data(), region->data() + region->size()};
 }
 
-wire::ReplyHeader reply_header(const wire::Token& token, std::uint64_t request, std::uint32_t item,
-                               wire::Status status, std::uint64_t size) {
-    wire::ReplyHeader header{};
+ReplyHeader reply_header(const Token& token, std::uint64_t request, std::uint32_t item,
+                         Status status, std::uint64_t size) {
+    ReplyHeader header{};
     header.token = token;
     header.request = request;
     header.item = item;
@@ -183,14 +183,13 @@ wire::ReplyHeader reply_header(const wire::Token& token, std::uint64_t request, 
     header.value_size = size;
     header.version = 1;
     header.reply_size = size;
-    header.segment = std::max(size, wire::kMinSegmentBytes);
+    header.segment = std::max(size, kMinSegmentBytes);
     header.length = size;
     return header;
 }
 
 Puppet::Puppet(const Options& options) : worker_(new_worker(options)) {
-    for (const auto message :
-         {wire::Message::request, wire::Message::value, wire::Message::reply}) {
+    for (const auto message : {Message::request, Message::value, Message::reply}) {
         worker_->on_message(static_cast<unsigned>(message), &on_message, this);
     }
 }
@@ -204,7 +203,7 @@ void Puppet::connect(const std::string& address) {
     endpoint_ = std::make_unique<Endpoint>(*worker_, address);
 }
 
-void Puppet::send(wire::Message message, const std::string& header, std::string data, Way way) {
+void Puppet::send(Message message, const std::string& header, std::string data, Way way) {
     if (endpoint_->get() == nullptr) {
         return;
     }
@@ -255,9 +254,9 @@ ucs_status_t Puppet::on_message(void* self, const void* header, std::size_t head
                                 std::size_t size, const ucp_am_recv_param_t* param) {
     const bool rendezvous = param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV;
     auto* const puppet = static_cast<Puppet*>(self);
-    const auto request = wire::read_header<wire::RequestHeader>(header, header_size);
-    if (header_size < sizeof(wire::ReplyHeader) && request && request->request == 0 &&
-        request->op == wire::Op::ping) {
+    const auto request = read_header<RequestHeader>(header, header_size);
+    if (header_size < sizeof(ReplyHeader) && request && request->request == 0 &&
+        request->op == Op::ping) {
         puppet->pinged_ = true;
         return UCS_OK;
     }

@@ -18,7 +18,7 @@ struct ControlPair {
     Fd other;
 };
 ControlPair control_pair();
-wire::Token new_token();
+Token new_token();
 std::unique_ptr<Worker> new_worker(const Options& options = {});
 
 // Ends with the test, in the order of a process that goes.
@@ -42,7 +42,7 @@ class Loopback {
     }
 
     void set(const std::string& key, const Bytes& value);
-    std::optional<Bytes> get(const std::string& key, wire::Selection selection = {});
+    std::optional<Bytes> get(const std::string& key, Selection selection = {});
     std::uint64_t stat(const std::string& key);
 
     std::shared_ptr<Storage> storage;  // nullptr where it is a remote one
@@ -58,11 +58,11 @@ void finish(const std::shared_ptr<Operation>& operation);
 
 struct Get {
     std::string key;
-    wire::Selection selection = {};
+    Selection selection = {};
     std::optional<Memory> memory = {};
     bool exact = false;
-    std::uint64_t expected = wire::kAnySize;
-    std::uint64_t version = wire::kAnyVersion;
+    std::uint64_t expected = kAnySize;
+    std::uint64_t version = kAnyVersion;
 };
 std::shared_ptr<Operation> get_operation(const std::vector<Get>& gets, double timeout_s = 60);
 
@@ -74,16 +74,16 @@ std::shared_ptr<Operation> set_operation(const std::vector<Set>& sets, bool if_a
                                          double timeout_s = 60);
 
 // One message of one item.
-std::shared_ptr<Operation> call_operation(wire::Op op, const std::string& body,
-                                          std::uint32_t count = 1, double timeout_s = 60);
+std::shared_ptr<Operation> call_operation(Op op, const std::string& body, std::uint32_t count = 1,
+                                          double timeout_s = 60);
 std::string strings(const std::vector<std::string>& texts);
 
 Memory memory_of(Bytes& bytes);
 Bytes reply_of(const Operation& operation, std::size_t item = 0);
 
 // A reply of one segment.
-wire::ReplyHeader reply_header(const wire::Token& token, std::uint64_t request, std::uint32_t item,
-                               wire::Status status, std::uint64_t size = 0);
+ReplyHeader reply_header(const Token& token, std::uint64_t request, std::uint32_t item,
+                         Status status, std::uint64_t size = 0);
 
 // A worker without a thread: says what it is told to, and answers nothing by itself. Used by the
 // thread that made it.
@@ -106,7 +106,7 @@ class Puppet {
     // come.
     void meet(const std::string& address);
 
-    void send(wire::Message message, const std::string& header, std::string data = {},
+    void send(Message message, const std::string& header, std::string data = {},
               Way way = Way::eager);
     // Progresses until `condition` holds; false where it does not in time.
     bool until(const std::function<bool()>& condition,
@@ -128,7 +128,5 @@ class Puppet {
     std::uint64_t in_flight_ = 0;
     bool pinged_ = false;
 };
-
-using local::raw;
 
 }  // namespace ucxstore::test

@@ -12,11 +12,8 @@
 #include "storage/directory.hpp"
 #include "ucx/port.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
-
-using namespace test;
-using wire::Range;
 
 const Options kTransports[] = {{}, {{"TLS", "tcp"}}};
 
@@ -75,7 +72,7 @@ TEST_P(LoopbackTest, ValuesThatGoIntoFiles) {
     Loopback both(GetParam(), false, std::make_shared<DirectoryStorage>(directory.path() / "root"));
     for (const std::size_t size :
          {std::size_t{0}, std::size_t{4096}, std::size_t{4097}, std::size_t{65'536},
-          std::size_t{5'000'001}, std::size_t{wire::kSegmentBytes + 100}}) {
+          std::size_t{5'000'001}, std::size_t{kSegmentBytes + 100}}) {
         const Bytes value = pattern(size);
         both.set("k", value);
         EXPECT_TRUE(both.get("k") == value) << size;
@@ -96,7 +93,7 @@ TEST_P(LoopbackTest, ValuesThatGoIntoFiles) {
 }
 
 TEST_P(LoopbackTest, AValueOfMoreThanOneSegment) {
-    Bytes value = pattern(wire::kSegmentBytes + 100);
+    Bytes value = pattern(kSegmentBytes + 100);
     both_.set("big", value);
     Bytes out(value.size());
     both_.run(get_operation({{.key = "big", .memory = memory_of(out)}}));
@@ -134,12 +131,12 @@ TEST_P(LoopbackTest, MissingKeysAreToldFromEmptyValues) {
     EXPECT_EQ(both_.get("empty"), Bytes());
     EXPECT_EQ(both_.get("missing"), std::nullopt);
     EXPECT_EQ(both_.stat("empty"), 0u);
-    EXPECT_EQ(both_.stat("missing"), wire::kAnySize);
+    EXPECT_EQ(both_.stat("missing"), kAnySize);
     Bytes out(10, std::byte{9});
     const auto into = get_operation(
         {{.key = "missing", .memory = memory_of(out)}, {.key = "empty", .memory = memory_of(out)}});
     both_.run(into);
-    EXPECT_EQ(into->items[0].status, wire::Status::missing);
+    EXPECT_EQ(into->items[0].status, Status::missing);
     EXPECT_EQ(into->items[1].size, 0u);
     EXPECT_EQ(out, Bytes(10, std::byte{9}));
 }
@@ -199,7 +196,7 @@ TEST_P(LoopbackTest, BoxesOfAChunkIntoAnArray) {
 
 TEST_P(LoopbackTest, ManyPiecesOnBothSides) {
     // More runs than one segment's descriptors hold.
-    constexpr std::uint64_t kRuns = wire::kSegmentPieces + 1000;
+    constexpr std::uint64_t kRuns = kSegmentPieces + 1000;
     const Bytes value = pattern(kRuns * 4);
     both_.set("k", value);
     Bytes out(kRuns * 3);
@@ -331,8 +328,8 @@ TEST_P(LoopbackTest, IfAbsentTellsWhatWasWritten) {
     const auto operation =
         set_operation({{"a", memory_of(second)}, {"b", memory_of(second)}}, true);
     both_.run(operation);
-    EXPECT_EQ(operation->items[0].status, wire::Status::kept);
-    EXPECT_EQ(operation->items[1].status, wire::Status::ok);
+    EXPECT_EQ(operation->items[0].status, Status::kept);
+    EXPECT_EQ(operation->items[1].status, Status::ok);
     EXPECT_EQ(both_.get("a"), first);
     EXPECT_EQ(both_.get("b"), second);
 }
@@ -341,16 +338,16 @@ TEST_P(LoopbackTest, RemoveListAndMeasure) {
     for (const std::string key : {"a/b", "a/c", "d"}) {
         both_.set(key, pattern(10));
     }
-    both_.run(call_operation(wire::Op::remove, strings({"a/b", "never"}), 2));
+    both_.run(call_operation(Op::remove, strings({"a/b", "never"}), 2));
     EXPECT_EQ(both_.get("a/b"), std::nullopt);
 
     std::string query = strings({""});
-    wire::put_u8(query, 1);
-    wire::put_string(query, "");
-    const auto list = call_operation(wire::Op::list, query);
+    put_u8(query, 1);
+    put_string(query, "");
+    const auto list = call_operation(Op::list, query);
     both_.run(list);
     const Bytes page = reply_of(*list);
-    wire::Reader names(page);
+    Reader names(page);
     EXPECT_EQ(names.string(), "");
     EXPECT_EQ(names.u64(), 0u);  // folders that may not be opened
     EXPECT_EQ(names.string(), "a");
@@ -358,19 +355,19 @@ TEST_P(LoopbackTest, RemoveListAndMeasure) {
     EXPECT_TRUE(names.done());
 
     std::string measure = strings({""});
-    wire::put_u8(measure, 0);
-    const auto measured = call_operation(wire::Op::measure, measure);
+    put_u8(measure, 0);
+    const auto measured = call_operation(Op::measure, measure);
     both_.run(measured);
     const Bytes sums = reply_of(*measured);
-    wire::Reader reader(sums);
+    Reader reader(sums);
     EXPECT_EQ(reader.u64(), 2u);
     EXPECT_EQ(reader.u64(), 20u);
     EXPECT_TRUE(reader.done());
 
-    const auto removed = call_operation(wire::Op::remove_prefix, strings({"a/"}));
+    const auto removed = call_operation(Op::remove_prefix, strings({"a/"}));
     both_.run(removed);
     const Bytes count = reply_of(*removed);
-    EXPECT_EQ(wire::Reader(count).u64(), 1u);
+    EXPECT_EQ(Reader(count).u64(), 1u);
 }
 
 TEST_P(LoopbackTest, RefusalsNameTheirCauseAndHarmNothing) {
@@ -391,10 +388,9 @@ TEST_P(LoopbackTest, RefusalsNameTheirCauseAndHarmNothing) {
         EXPECT_EQ(failure(get_operation({{.key = "../k"}})), ErrorKind::invalid_key);
         Bytes any = pattern(size);
         EXPECT_EQ(failure(set_operation({{"a//b", memory_of(any)}})), ErrorKind::invalid_key);
-        EXPECT_EQ(failure(call_operation(wire::Op::stat, strings({"ok", "a/../b"}), 2)),
+        EXPECT_EQ(failure(call_operation(Op::stat, strings({"ok", "a/../b"}), 2)),
                   ErrorKind::invalid_key);
-        EXPECT_EQ(failure(call_operation(wire::Op::remove, strings({"/k"}))),
-                  ErrorKind::invalid_key);
+        EXPECT_EQ(failure(call_operation(Op::remove, strings({"/k"}))), ErrorKind::invalid_key);
         EXPECT_EQ(both_.get("k"), value);
         EXPECT_FALSE(both_.connection->failed());
     }
@@ -450,8 +446,8 @@ TEST(ReadOnly, NothingIsChanged) {
     Bytes small = pattern(10);
     for (const auto& operation :
          {set_operation({{"d/k", memory_of(value)}}), set_operation({{"new", memory_of(small)}}),
-          call_operation(wire::Op::remove, strings({"d/k"})),
-          call_operation(wire::Op::remove_prefix, strings({"d/"}))}) {
+          call_operation(Op::remove, strings({"d/k"})),
+          call_operation(Op::remove_prefix, strings({"d/"}))}) {
         EXPECT_EQ(error_of([&] { both.run(operation); }), ErrorKind::read_only);
     }
     EXPECT_EQ(both.get("d/k"), Bytes(1, std::byte{1}));
@@ -459,4 +455,4 @@ TEST(ReadOnly, NothingIsChanged) {
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

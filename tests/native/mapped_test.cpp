@@ -21,11 +21,10 @@
 #include "storage/memory.hpp"
 #include "support.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
 
 using namespace std::chrono_literals;
-using test::eventually;
 
 constexpr std::uint64_t kPiece = kHugePageBytes;
 
@@ -130,7 +129,7 @@ TEST(ResultMemory, WhatTheKernelRefusesCanStillBeWritten) {
 }
 
 TEST(ResultMemory, LargerThanAnyMemoryIsAnError) {
-    EXPECT_EQ(test::error_of([] { ResultMemory memory(~std::uint64_t{0}); }), ErrorKind::memory);
+    EXPECT_EQ(error_of([] { ResultMemory memory(~std::uint64_t{0}); }), ErrorKind::memory);
 }
 
 // ---- huge pages ----
@@ -286,4 +285,4 @@ TEST(HugePageMaker, AForkedChildLeavesItAlone) {
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

@@ -7,7 +7,7 @@
 #include "base/handle.hpp"
 #include "loopback.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
 
 constexpr const char* kFirst = "9:name=systemd:/\n4:cpu,memory:/a/b\n0::/c\n";
@@ -70,9 +70,9 @@ TEST(MemoryGroup, WhatCannotBeSeenMayHaveALimit) {
 }
 
 TEST(MemoryGroup, AProcessCanLeaveMemoryToItself) {
-    const auto pair = test::control_pair();
+    const auto pair = control_pair();
     EXPECT_TRUE(can_leave_memory(pair.one.get()));
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

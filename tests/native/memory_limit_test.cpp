@@ -16,12 +16,10 @@
 #include "storage/spaces.hpp"
 #include "support.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
 
 using namespace std::chrono_literals;
-using shared::Shelf;
-using test::error_of;
 
 constexpr std::uint64_t kLimit = 64ull << 20;
 
@@ -446,14 +444,14 @@ TEST_P(KeptByOthers, NeverPassesTheLimit) {
         }
         storage.remove("a");
         // From when a thread that makes huge pages of it has let go.
-        EXPECT_TRUE(test::eventually([&] { return quota_->used() >= 10u << 20; })) << rounds;
+        EXPECT_TRUE(eventually([&] { return quota_->used() >= 10u << 20; })) << rounds;
         ASSERT_LE(quota_->used(), kLimit);
     }
     // What they have by a descriptor or mapping is used again.
     EXPECT_TRUE(rounds == 12 || GetParam() == Way::path) << rounds;
     kept.clear();
     // The kernel tells of the end of a file a little later.
-    EXPECT_TRUE(test::eventually([&] {
+    EXPECT_TRUE(eventually([&] {
         shelf->give_back();
         return quota_->used() == 0;
     }));
@@ -498,4 +496,4 @@ TEST(MemoryLimitOfArenas, LeavesNothingBehind) {
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

@@ -4,10 +4,8 @@
 
 #include "support.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
-
-using namespace test;
 
 class MemorySettingsTest : public testing::Test {
   protected:
@@ -77,4 +75,4 @@ TEST_F(MemorySettingsTest, WhatHasNoRoomGoesToFiles) {
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

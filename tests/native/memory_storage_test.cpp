@@ -16,12 +16,8 @@
 #include "support.hpp"
 #include "walks.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
-
-using test::Bytes;
-using test::pattern;
-using test::to_bytes;
 
 enum class Kind { memory, directory };
 
@@ -43,7 +39,7 @@ class StorageTest : public testing::TestWithParam<Kind> {
     bool put(const std::string& key, const std::string& value) { return put(key, to_bytes(value)); }
     std::optional<Bytes> get(const std::string& key) {
         const auto region = storage_->find(key);
-        return region == nullptr ? std::nullopt : std::optional(test::content_of(*region));
+        return region == nullptr ? std::nullopt : std::optional(content_of(*region));
     }
     std::vector<std::string> names(const std::string& prefix, bool delimited,
                                    std::size_t page_bytes) {
@@ -59,7 +55,7 @@ class StorageTest : public testing::TestWithParam<Kind> {
         return names;
     }
 
-    test::TemporaryDirectory directory_;
+    TemporaryDirectory directory_;
     std::unique_ptr<Storage> storage_;
 };
 
@@ -92,10 +88,10 @@ TEST_P(StorageTest, AReaderKeepsTheValueItHas) {
         const auto reader = storage_->find("k");
         put("k", new_value);
         EXPECT_EQ(get("k"), new_value);
-        EXPECT_EQ(test::content_of(*reader), old_value);
+        EXPECT_EQ(content_of(*reader), old_value);
         storage_->remove("k");
         EXPECT_EQ(get("k"), std::nullopt);
-        EXPECT_EQ(test::content_of(*reader), old_value);
+        EXPECT_EQ(content_of(*reader), old_value);
     }
 }
 
@@ -142,7 +138,7 @@ TEST(MemoryStorageTest, WhatArrivesOrIsPinnedCounts) {
     storage->receive("a", 600)->commit(false);
     EXPECT_FALSE(storage->receive("a", 400)->commit(true));
     auto reader = storage->find("a");
-    test::remove_prefix(*storage, "");
+    remove_prefix(*storage, "");
     EXPECT_EQ(storage->held(), 600U);
     EXPECT_THROW(storage->receive("b", 600), Error);
     reader.reset();
@@ -240,10 +236,10 @@ TEST_P(StorageTest, RemovesAPrefix) {
     for (const std::string key : {"a/b", "a/c/d", "a-b", "ab", "b/a/c"}) {
         put(key, key);
     }
-    EXPECT_EQ(test::remove_prefix(*storage_, "x/"), 0u);
-    EXPECT_EQ(test::remove_prefix(*storage_, "a/"), 2u);
+    EXPECT_EQ(remove_prefix(*storage_, "x/"), 0u);
+    EXPECT_EQ(remove_prefix(*storage_, "a/"), 2u);
     EXPECT_EQ(names("", false, 1000), (std::vector<std::string>{"a-b", "ab", "b/a/c"}));
-    EXPECT_EQ(test::remove_prefix(*storage_, ""), 3u);
+    EXPECT_EQ(remove_prefix(*storage_, ""), 3u);
     EXPECT_TRUE(names("", false, 1000).empty());
 }
 
@@ -251,12 +247,12 @@ TEST_P(StorageTest, MeasuresAPrefix) {
     put("a/b", "12");
     put("a/c/d", "345");
     put("ab", "6");
-    EXPECT_EQ(test::measure(*storage_, "a/", false).keys, 2u);
-    EXPECT_EQ(test::measure(*storage_, "a/", false).bytes, 5u);
-    EXPECT_EQ(test::measure(*storage_, "", false).keys, 3u);
-    EXPECT_EQ(test::measure(*storage_, "", false).bytes, 6u);
-    EXPECT_EQ(test::measure(*storage_, "a/", true).keys, 1u);
-    EXPECT_EQ(test::measure(*storage_, "x/", true).keys, 0u);
+    EXPECT_EQ(measure(*storage_, "a/", false).keys, 2u);
+    EXPECT_EQ(measure(*storage_, "a/", false).bytes, 5u);
+    EXPECT_EQ(measure(*storage_, "", false).keys, 3u);
+    EXPECT_EQ(measure(*storage_, "", false).bytes, 6u);
+    EXPECT_EQ(measure(*storage_, "a/", true).keys, 1u);
+    EXPECT_EQ(measure(*storage_, "x/", true).keys, 0u);
 }
 
 TEST_P(StorageTest, AValueThatIsGivenUpLeavesNoTrace) {
@@ -274,12 +270,12 @@ TEST_P(StorageTest, AValueOnItsWayIsNotListed) {
     const auto incoming = storage_->receive("new/k", 1 << 20);
     EXPECT_TRUE(names("", false, 1000).empty());
     EXPECT_TRUE(names("new/", true, 1000).empty());
-    EXPECT_EQ(test::measure(*storage_, "", false).keys, 0u);
+    EXPECT_EQ(measure(*storage_, "", false).keys, 0u);
     EXPECT_EQ(get("new/k"), std::nullopt);
 }
 
 TEST_P(StorageTest, AnImpossibleSizeIsAnErrorAndLeavesNoTrace) {
-    const auto kind = test::error_of([&] { storage_->receive("new/k", (1ull << 63) - 1); });
+    const auto kind = error_of([&] { storage_->receive("new/k", (1ull << 63) - 1); });
     EXPECT_TRUE(kind == ErrorKind::storage || kind == ErrorKind::memory);
     EXPECT_TRUE(names("", true, 1000).empty());
 }
@@ -321,7 +317,7 @@ bool is_beneath(const std::string& key, const std::string& other) {
 TEST_P(StorageTest, ListsWhatAMapWouldHave) {
     for (std::uint32_t seed = 0; seed < 12; ++seed) {
         std::mt19937 random(seed);
-        test::remove_prefix(*storage_, "");
+        remove_prefix(*storage_, "");
         std::set<std::string> keys;
         for (int i = 0; i < 40; ++i) {
             const std::string key = random_key(random);
@@ -392,7 +388,7 @@ TEST_P(StorageTest, EveryValueIsOfAnotherVersion) {
 
 // Every value is one byte over and over, so that a mixture of two shows.
 bool is_whole(const Region& region) {
-    const Bytes bytes = test::content_of(region);
+    const Bytes bytes = content_of(region);
     return !bytes.empty() &&
            std::ranges::all_of(bytes, [&](std::byte byte) { return byte == bytes.front(); });
 }
@@ -454,4 +450,4 @@ TEST_P(StorageTest, WritersAndRemoversOfOneDirectory) {
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

@@ -9,7 +9,7 @@
 #include "memory/result_memory.hpp"
 #include "support.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -88,7 +88,7 @@ TEST(Operation, IsWaitedForByAnotherThread) {
     EXPECT_FALSE(operation->done());
     EXPECT_FALSE(operation->wait_for(1ms));
     std::thread thread([operation] { operation->complete(); });
-    EXPECT_TRUE(operation->wait_for(test::kPatience));
+    EXPECT_TRUE(operation->wait_for(kPatience));
     thread.join();
     EXPECT_TRUE(operation->done());
     EXPECT_FALSE(operation->leaked());
@@ -169,4 +169,4 @@ TEST(Operation, TakesAnyTimeout) {
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

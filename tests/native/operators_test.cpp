@@ -11,10 +11,9 @@
 
 #include "loopback.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
 
-using namespace test;
 using namespace std::chrono_literals;
 
 Outcome<std::string> ask(Operators& operators, const std::string& text) {
@@ -97,11 +96,11 @@ TEST(OperatorsTest, AHandlerGoesOnceItIsNotRunning) {
 
 TEST(OperatorsTest, ASessionThatNobodyAnswersGoesOn) {
     Loopback both;  // whose server has no handler
-    const auto asked = call_operation(wire::Op::operate, strings({"{}"}));
+    const auto asked = call_operation(Op::operate, strings({"{}"}));
     EXPECT_EQ(error_of([&] { both.run(asked); }), ErrorKind::storage);
     both.set("k", pattern(10));
     EXPECT_EQ(both.get("k"), pattern(10));
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

@@ -7,10 +7,8 @@
 #include "loopback.hpp"
 #include "storage/directory.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
-
-using namespace test;
 
 struct Setup {
     const char* name;
@@ -180,7 +178,7 @@ TEST_P(PartsTest, ValuesOfManyPartsAreJoined) {
 }
 
 TEST_P(PartsTest, AShardOfTwoSegmentsAndAnIndex) {
-    Bytes large = pattern(wire::kSegmentBytes + 1000);
+    Bytes large = pattern(kSegmentBytes + 1000);
     Bytes index = pattern(20, 1);
     both_.run(set_operation({{"k", Memory({{large.data(), Layout::contiguous(large.size())},
                                            {index.data(), Layout::contiguous(index.size())}})}}));
@@ -193,13 +191,13 @@ TEST_P(PartsTest, AValueThatIsTheSameIsRead) {
     const Bytes value = pattern(10'000);
     both_.set("k", value);
     const std::uint64_t first = version("k");
-    EXPECT_NE(first, wire::kAnyVersion);
+    EXPECT_NE(first, kAnyVersion);
     EXPECT_EQ(version("k"), first);
     Bytes out(value.size());
     const auto operation =
         get_operation({{.key = "k", .memory = memory_of(out), .exact = true, .version = first}});
     both_.run(operation);
-    EXPECT_EQ(operation->items[0].status, wire::Status::ok);
+    EXPECT_EQ(operation->items[0].status, Status::ok);
     EXPECT_EQ(out, value);
 }
 
@@ -219,15 +217,15 @@ TEST_P(PartsTest, AValueThatHasChangedIsNot) {
                                               {.key = "missing", .version = first},
                                               {.key = "k"}});
         both_.run(operation);
-        EXPECT_EQ(operation->items[0].status, wire::Status::changed);
+        EXPECT_EQ(operation->items[0].status, Status::changed);
         EXPECT_EQ(operation->items[0].value_size, size);
         EXPECT_EQ(operation->items[0].version, version("k"));
         EXPECT_NE(operation->items[0].version, first);
-        EXPECT_EQ(operation->items[1].status, wire::Status::missing);
+        EXPECT_EQ(operation->items[1].status, Status::missing);
         EXPECT_EQ(reply_of(*operation, 2), pattern(size, 1));
         EXPECT_EQ(out, Bytes(2 * size, std::byte{7}));
     }
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

@@ -17,10 +17,8 @@
 
 #include "support.hpp"
 
-namespace ucxstore::shared {
+namespace ucxstore::test {
 namespace {
-
-using test::eventually;
 
 // A process that was forked, and does what it is told.
 class Child {
@@ -301,9 +299,8 @@ TEST(Pins, ATableThatCouldBeCutIsRefused) {
     PinTable::Descriptors descriptors;
     descriptors.table = Fd(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     ASSERT_EQ(ftruncate(descriptors.table.get(), kFamilyBytes), 0);
-    EXPECT_EQ(test::error_of([&] { const Pins pins(std::move(descriptors)); }),
-              ErrorKind::protocol);
+    EXPECT_EQ(error_of([&] { const Pins pins(std::move(descriptors)); }), ErrorKind::protocol);
 }
 
 }  // namespace
-}  // namespace ucxstore::shared
+}  // namespace ucxstore::test

@@ -7,10 +7,9 @@
 #include "local_server/local_thread.hpp"
 #include "loopback.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
 
-using namespace test;
 using namespace std::chrono_literals;
 
 std::vector<Places::Place> take(Places& places, const std::string& origin, int count) {
@@ -83,7 +82,7 @@ class Newcomers : public testing::Test {
     }
     Link connect(const std::string& origin, int thread = 0) {
         ControlPair pair = control_pair();
-        const wire::Token token = new_token();
+        const Token token = new_token();
         server_->local_thread(thread)->attach(std::move(pair.one), token, {"client", {}, origin});
         return client_.attach(std::move(pair.other), token, "server");
     }
@@ -229,15 +228,14 @@ TEST(NewcomersOverUcx, OneThatIsJustConnectingIsAskedOnceItHasConnected) {
     ControlPair pair = control_pair();
     auto worker = both.server->open(-1, SharedMemory::on);
     const std::string address = worker->address();
-    const wire::Token token = new_token();
+    const Token token = new_token();
     both.server->attach(std::move(worker), std::move(pair.one), token, puppet.address(),
                         {"puppet", {}, "many"});
     ASSERT_TRUE(both.server->ask_most_silent("many"));
     std::this_thread::sleep_for(10ms);
     const TimePoint before = Clock::now();
     puppet.connect(address);
-    puppet.send(wire::Message::request,
-                raw(wire::RequestHeader{token, 1, wire::Op::ping, 0, 1, 0}));
+    puppet.send(Message::request, raw(RequestHeader{token, 1, Op::ping, 0, 1, 0}));
     ASSERT_TRUE(puppet.until([&] { return puppet.received().size() == 2; }))
         << "told, and answered";
     EXPECT_EQ(both.server->end_asked(before), 1u);
@@ -247,4 +245,4 @@ TEST(NewcomersOverUcx, OneThatIsJustConnectingIsAskedOnceItHasConnected) {
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

@@ -12,11 +12,10 @@
 #include "ucx/context.hpp"
 #include "ucx/worker.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
 
 using namespace std::chrono_literals;
-using test::eventually;
 
 // Ticks are counted; the deadline is one moment, then never.
 class Counting : public Progress::Driver {
@@ -175,4 +174,4 @@ TEST_P(ProgressTest, TicksAfterAWatchHasCalled) {
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

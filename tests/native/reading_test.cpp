@@ -12,13 +12,10 @@
 #include "support.hpp"
 #include "ucx_server/unread_bytes.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
 
 namespace fs = std::filesystem;
-using test::Bytes;
-using test::error_of;
-using test::pattern;
 
 class ReadingTest : public testing::Test {
   protected:
@@ -27,15 +24,15 @@ class ReadingTest : public testing::Test {
         incoming->write(0, bytes);
         incoming->commit(false);
     }
-    PendingGet open(const std::string& key, wire::Selection selection = {},
-                    std::uint64_t segment = wire::kSegmentBytes) {
+    PendingGet open(const std::string& key, Selection selection = {},
+                    std::uint64_t segment = kSegmentBytes) {
         PendingGet get({1, 0}, {.key = key, .selection = std::move(selection), .segment = segment});
         EXPECT_FALSE(get.open(storage_.find(key)));
         get.read_as_sent();
         return get;
     }
 
-    const test::TemporaryDirectory directory_;
+    const TemporaryDirectory directory_;
     const fs::path root_ = directory_.path() / "root";
     DirectoryStorage storage_{root_.string()};
 };
@@ -82,15 +79,15 @@ TEST_F(ReadingTest, TheLastBytesWaitUntilTheRestIsRead) {
         PendingGet get = open("k");
         const auto reading = get.reading();
         ASSERT_NE(reading, nullptr);
-        wire::Segments segments;
+        Segments segments;
         std::uint64_t sent = 0;
         while (!get.done()) {
             ASSERT_FALSE(get.waits());
             const Segment segment = get.next();
-            const wire::ReplyHeader& header = segment.header;
+            const ReplyHeader& header = segment.header;
             EXPECT_TRUE(
                 segments.add(header.reply_size, header.segment, header.offset, header.length));
-            EXPECT_LE(header.length, wire::kSegmentBytes);
+            EXPECT_LE(header.length, kSegmentBytes);
             sent += header.length;
             const bool last = sent == size;
             EXPECT_EQ(segment.reading, last ? nullptr : reading);
@@ -130,4 +127,4 @@ TEST_F(ReadingTest, WhatIsSmallOrFinelyCutIsReadBeforeItIsSent) {
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

@@ -14,12 +14,10 @@
 #include "base/status.hpp"
 #include "support.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
 
 using namespace std::chrono_literals;
-
-constexpr std::uint64_t kMiB = 1 << 20;
 
 TEST(Recycler, GivesOutWhatItGotBack) {
     Recycler recycler(64 * kMiB);
@@ -109,8 +107,8 @@ TEST(Recycler, SetsATimerToGiveBackWhatNobodyWanted) {
 
 TEST(Recycler, WhatNoMemoryHoldsIsAnError) {
     Recycler recycler(64 * kMiB);
-    EXPECT_EQ(test::error_of([&] { recycler.take(~0ull); }), ErrorKind::memory);
-    EXPECT_EQ(test::error_of([&] { recycler.take(1ull << 60); }), ErrorKind::memory);
+    EXPECT_EQ(error_of([&] { recycler.take(~0ull); }), ErrorKind::memory);
+    EXPECT_EQ(error_of([&] { recycler.take(1ull << 60); }), ErrorKind::memory);
 }
 
 TEST(Recycler, NoTwoHaveTheSameMemory) {
@@ -133,4 +131,4 @@ TEST(Recycler, NoTwoHaveTheSameMemory) {
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

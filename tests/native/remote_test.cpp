@@ -2,17 +2,8 @@
 // wait.
 #include "remote_fixture.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
-
-using test::Bytes;
-using test::eventually;
-using test::Loopback;
-using test::pattern;
-using test::region;
-using test::RemoteTest;
-using test::text_of;
-using test::to_bytes;
 
 TEST_F(RemoteTest, ManyAskForOneValueOnce) {
     const auto first = fetch("k");
@@ -255,38 +246,38 @@ class RemoteServer : public RemoteTest {
 };
 
 TEST_F(RemoteServer, SendsWhatComesLater) {
-    const auto operation = test::get_operation({{"k"}, {"l"}});
+    const auto operation = get_operation({{"k"}, {"l"}});
     both_.submit(operation);
     const auto calls = wait_for_calls(2);
     const Bytes value = pattern(3 << 20);
     answer(calls[0].first, SourceObject{region(value), "e"});
     answer(calls[1].first, Missing{});
-    test::finish(operation);
-    EXPECT_TRUE(test::reply_of(*operation) == value);
-    EXPECT_EQ(operation->items[1].status, wire::Status::missing);
+    finish(operation);
+    EXPECT_TRUE(reply_of(*operation) == value);
+    EXPECT_EQ(operation->items[1].status, Status::missing);
 }
 
 TEST_F(RemoteServer, WhatWaitsHoldsUpNothingElse) {
     cache("there", to_bytes("v"));
-    const auto waiting = test::get_operation({{"k"}});
+    const auto waiting = get_operation({{"k"}});
     both_.submit(waiting);
     const auto ticket = wait_for_call();
     EXPECT_EQ(both_.get("there"), to_bytes("v"));
     EXPECT_FALSE(waiting->done());
     EXPECT_TRUE(both_.server->busy());
     answer(ticket, SourceObject{region("late"), "e"});
-    test::finish(waiting);
-    EXPECT_EQ(test::reply_of(*waiting), to_bytes("late"));
+    finish(waiting);
+    EXPECT_EQ(reply_of(*waiting), to_bytes("late"));
     EXPECT_TRUE(eventually([&] { return !both_.server->busy(); }));
 }
 
 // More than one session may wait for, however many of them there are.
 TEST_F(RemoteServer, AThousandGetsAreServedInTurn) {
-    std::vector<test::Get> gets;
+    std::vector<Get> gets;
     for (int i = 0; i < 1000; ++i) {
         gets.push_back({std::to_string(i)});
     }
-    const auto operation = test::get_operation(gets);
+    const auto operation = get_operation(gets);
     both_.submit(operation);
     std::size_t most = 0;
     ASSERT_TRUE(eventually([&] {
@@ -297,18 +288,18 @@ TEST_F(RemoteServer, AThousandGetsAreServedInTurn) {
         }
         return operation->done();
     }));
-    test::finish(operation);
+    finish(operation);
     for (std::size_t i = 0; i < gets.size(); ++i) {
-        ASSERT_EQ(test::reply_of(*operation, i), to_bytes(std::to_string(i)));
+        ASSERT_EQ(reply_of(*operation, i), to_bytes(std::to_string(i)));
     }
     EXPECT_LE(most, 128u);
 }
 
 TEST_F(RemoteServer, AFailureIsToldWithItsText) {
-    const auto operation = test::get_operation({{"k"}});
+    const auto operation = get_operation({{"k"}});
     both_.submit(operation);
     answer(wait_for_call(), Failure{"permission denied"});
-    ASSERT_TRUE(operation->wait_for(test::kPatience));
+    ASSERT_TRUE(operation->wait_for(kPatience));
     try {
         operation->check();
         FAIL() << "it has not failed";
@@ -320,29 +311,29 @@ TEST_F(RemoteServer, AFailureIsToldWithItsText) {
 }
 
 TEST_F(RemoteServer, AnotherVersionIsNotSent) {
-    const auto operation = test::get_operation({{.key = "k", .version = 5}});
+    const auto operation = get_operation({{.key = "k", .version = 5}});
     both_.submit(operation);
     answer(wait_for_call(), SourceObject{region("v"), "e"});
-    test::finish(operation);
-    EXPECT_EQ(operation->items[0].status, wire::Status::changed);
+    finish(operation);
+    EXPECT_EQ(operation->items[0].status, Status::changed);
 }
 
 TEST_F(RemoteServer, WhatIsGivenUpIsForgotten) {
-    const auto operation = test::get_operation({{"k"}});
+    const auto operation = get_operation({{"k"}});
     both_.submit(operation);
     const auto ticket = wait_for_call();
     both_.client->cancel(both_.connection, operation);
-    ASSERT_TRUE(operation->wait_for(test::kPatience));
+    ASSERT_TRUE(operation->wait_for(kPatience));
     EXPECT_TRUE(eventually([&] { return !both_.server->busy(); }));
     answer(ticket, SourceObject{region("v"), "e"});
     EXPECT_EQ(both_.get("k"), to_bytes("v")) << "but kept for others";
 }
 
 TEST_F(RemoteServer, AClientThatHasGoneIsForgotten) {
-    const auto operation = test::get_operation({{"k"}});
+    const auto operation = get_operation({{"k"}});
     both_.submit(operation);
     Bytes bytes = to_bytes("w");
-    const auto set = test::set_operation({{"w", test::memory_of(bytes)}});
+    const auto set = set_operation({{"w", memory_of(bytes)}});
     both_.submit(set);
     const auto calls = wait_for_calls(2);
     both_.client->close(both_.connection);
@@ -358,18 +349,18 @@ TEST_F(RemoteServer, AClientThatHasGoneIsForgotten) {
 }
 
 TEST_F(RemoteServer, AnswersMayComeAfterTheServerHasGone) {
-    const auto operation = test::get_operation({{"k"}});
+    const auto operation = get_operation({{"k"}});
     both_.submit(operation);
     const auto ticket = wait_for_call();
     both_.server.reset();
     answer(ticket, SourceObject{region("v"), "e"});
-    ASSERT_TRUE(operation->wait_for(test::kPatience));
-    EXPECT_EQ(test::error_of([&] { operation->check(); }), ErrorKind::server_lost);
+    ASSERT_TRUE(operation->wait_for(kPatience));
+    EXPECT_EQ(error_of([&] { operation->check(); }), ErrorKind::server_lost);
 }
 
 TEST_F(RemoteServer, ASetIsAcknowledgedOnceItIsStored) {
     Bytes bytes = pattern(1 << 20);
-    const auto operation = test::set_operation({{"k", test::memory_of(bytes)}});
+    const auto operation = set_operation({{"k", memory_of(bytes)}});
     both_.submit(operation);
     const auto calls = wait_for_calls(1);
     const auto& put = std::get<PutCall>(calls[0].second);
@@ -378,41 +369,41 @@ TEST_F(RemoteServer, ASetIsAcknowledgedOnceItIsStored) {
     EXPECT_EQ(std::memcmp(put.value->data(), bytes.data(), bytes.size()), 0);
     EXPECT_FALSE(operation->done());
     answer(calls[0].first, Stored{true, "e"});
-    test::finish(operation);
+    finish(operation);
     EXPECT_EQ(both_.counters.sets, 1u);
 }
 
 TEST_F(RemoteServer, OtherRequestsAreAnswered) {
-    const auto stat = test::call_operation(wire::Op::stat, test::strings({"a", "b"}), 2);
+    const auto stat = call_operation(Op::stat, strings({"a", "b"}), 2);
     both_.submit(stat);
-    answer(wait_for_call(), Sizes{7, wire::kAnySize});
-    test::finish(stat);
-    const Bytes sizes = test::reply_of(*stat);
-    wire::Reader reader(sizes);
+    answer(wait_for_call(), Sizes{7, kAnySize});
+    finish(stat);
+    const Bytes sizes = reply_of(*stat);
+    Reader reader(sizes);
     EXPECT_EQ(reader.u64(), 7u);
-    EXPECT_EQ(reader.u64(), wire::kAnySize);
+    EXPECT_EQ(reader.u64(), kAnySize);
 
-    const auto list = test::call_operation(
-        wire::Op::list, test::strings({"a/"}) + std::string(1, '\1') + test::strings({""}));
+    const auto list =
+        call_operation(Op::list, strings({"a/"}) + std::string(1, '\1') + strings({""}));
     both_.submit(list);
     const auto calls = wait_for_calls(1);
     EXPECT_EQ(std::get<ListCall>(calls[0].second).prefix, "a/");
     answer(calls[0].first, Page{{"x", "y"}, "z", {}, {"a/locked"}});
-    test::finish(list);
-    const Bytes page = test::reply_of(*list);
-    wire::Reader names(page);
+    finish(list);
+    const Bytes page = reply_of(*list);
+    Reader names(page);
     EXPECT_EQ(names.string(), "z");
     EXPECT_EQ(names.u64(), 1u);
     EXPECT_EQ(names.string(), "a/locked");
     EXPECT_EQ(names.string(), "x");
     EXPECT_EQ(names.string(), "y");
 
-    const auto remove = test::call_operation(wire::Op::remove, test::strings({"a"}));
+    const auto remove = call_operation(Op::remove, strings({"a"}));
     both_.submit(remove);
     answer(wait_for_call(), Failure{"denied"});
-    ASSERT_TRUE(remove->wait_for(test::kPatience));
-    EXPECT_EQ(test::error_of([&] { remove->check(); }), ErrorKind::storage);
+    ASSERT_TRUE(remove->wait_for(kPatience));
+    EXPECT_EQ(error_of([&] { remove->check(); }), ErrorKind::storage);
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

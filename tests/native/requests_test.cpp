@@ -8,19 +8,16 @@
 
 #include "support.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
 
-using namespace test;
-using requests::How;
-
-const How kHow{60, nullptr};
+const requests::How kHow{60, nullptr};
 const std::vector<std::int64_t> kShape = {4, 3};
 const std::vector<std::int64_t> kStrides = {6, 2};
 
-wire::Reader body_of(const Operation& operation) {
+Reader body_of(const Operation& operation) {
     const std::string& body = operation.requests.at(0).body;
-    return wire::Reader(std::as_bytes(std::span(body.data(), body.size())));
+    return Reader(std::as_bytes(std::span(body.data(), body.size())));
 }
 
 // An operation with replies of these bodies.
@@ -36,7 +33,7 @@ std::shared_ptr<Operation> answered(const std::vector<std::string>& bodies) {
 std::string numbers(std::initializer_list<std::uint64_t> all) {
     std::string body;
     for (const std::uint64_t number : all) {
-        wire::put_u64(body, number);
+        put_u64(body, number);
     }
     return body;
 }
@@ -44,7 +41,7 @@ std::string numbers(std::initializer_list<std::uint64_t> all) {
 std::string texts(std::initializer_list<const char*> all) {
     std::string body;
     for (const char* text : all) {
-        wire::put_string(body, text);
+        put_string(body, text);
     }
     return body;
 }
@@ -142,12 +139,12 @@ TEST(Place, ValuesGoWhereTheMemoryIs) {
 
 TEST(Requests, AGetHasTheVersionsThatAreAskedFor) {
     const auto operation =
-        requests::get(kHow, {"a", "b"}, std::vector<wire::Selection>(2), {{7, 8}}, true);
+        requests::get(kHow, {"a", "b"}, std::vector<Selection>(2), {{7, 8}}, true);
     EXPECT_TRUE(operation->borrows);
     EXPECT_EQ(operation->gets.at(1).key, "b");
     EXPECT_EQ(operation->gets.at(1).version, 8u);
-    const auto any = requests::get(kHow, {"a"}, std::vector<wire::Selection>(1), {}, false);
-    EXPECT_EQ(any->gets.at(0).version, wire::kAnyVersion);
+    const auto any = requests::get(kHow, {"a"}, std::vector<Selection>(1), {}, false);
+    EXPECT_EQ(any->gets.at(0).version, kAnyVersion);
 }
 
 TEST(Requests, BoxesOfChunksGoToBoxesOfAnArray) {
@@ -173,10 +170,10 @@ TEST(Requests, PartsOfValuesAreNamedWhereTheyAreWrong) {
     const std::vector<std::int64_t> any = {-1};
     Bytes memory(8);
     const auto operation =
-        requests::read_parts(kHow, {"a"}, four, four, memory.data(), any, {wire::kAnyVersion});
-    EXPECT_EQ(operation->gets.at(0).expected, wire::kAnySize);
+        requests::read_parts(kHow, {"a"}, four, four, memory.data(), any, {kAnyVersion});
+    EXPECT_EQ(operation->gets.at(0).expected, kAnySize);
     try {
-        requests::read_parts(kHow, {"a"}, four, five, memory.data(), any, {wire::kAnyVersion});
+        requests::read_parts(kHow, {"a"}, four, five, memory.data(), any, {kAnyVersion});
         FAIL();
     } catch (const Error& error) {
         EXPECT_EQ(error.kind(), ErrorKind::argument);
@@ -198,7 +195,7 @@ TEST(Requests, ChunksAreWrittenFromTheirPlacesInAnArray) {
 
 // One thing for each key.
 TEST(Requests, WhatDoesNotMatchTheKeysIsRefused) {
-    const std::vector<wire::Selection> one(1);
+    const std::vector<Selection> one(1);
     const std::vector<std::int64_t> shape = {4};
     const std::vector<std::int64_t> strides = {1};
     const Array array = Array::strided(nullptr, shape, strides, 1);
@@ -218,28 +215,28 @@ TEST(Requests, WhatDoesNotMatchTheKeysIsRefused) {
 
 TEST(Requests, BodiesHaveTheirFieldsInOrder) {
     const auto listing = requests::list_page(kHow, "p/", true, "p/k");
-    const wire::ListQuery query = body_of(*listing).list_query();
+    const ListQuery query = body_of(*listing).list_query();
     EXPECT_EQ(query.prefix, "p/");
     EXPECT_TRUE(query.delimited);
     EXPECT_EQ(query.cursor, "p/k");
 
     const auto measure = requests::measure(kHow, "p/", true);
-    wire::Reader measured = body_of(*measure);
+    Reader measured = body_of(*measure);
     EXPECT_EQ(measured.string(), "p/");
     EXPECT_EQ(measured.u8(), 1u);
 
     const auto space = requests::begin_space(kHow, "name", 100, 2000);
-    wire::Reader begun = body_of(*space);
+    Reader begun = body_of(*space);
     EXPECT_EQ(begun.string(), "name");
     EXPECT_EQ(begun.u64(), 100u);
     EXPECT_EQ(begun.u64(), 2000u);
     EXPECT_TRUE(begun.done());
 
     for (const auto& [operation, op, text] :
-         {std::tuple(requests::renew_space(kHow, "name"), wire::Op::renew_space, "name"),
-          std::tuple(requests::end_space(kHow, "name"), wire::Op::end_space, "name"),
-          std::tuple(requests::remove_prefix(kHow, "p/"), wire::Op::remove_prefix, "p/"),
-          std::tuple(requests::operate(kHow, "{}"), wire::Op::operate, "{}")}) {
+         {std::tuple(requests::renew_space(kHow, "name"), Op::renew_space, "name"),
+          std::tuple(requests::end_space(kHow, "name"), Op::end_space, "name"),
+          std::tuple(requests::remove_prefix(kHow, "p/"), Op::remove_prefix, "p/"),
+          std::tuple(requests::operate(kHow, "{}"), Op::operate, "{}")}) {
         EXPECT_EQ(operation->requests.at(0).header.op, op);
         EXPECT_EQ(body_of(*operation).string(), text);
     }
@@ -250,7 +247,7 @@ TEST(Requests, BodiesHaveTheirFieldsInOrder) {
 }
 
 TEST(Requests, RepliesAreRead) {
-    const auto sizes = answered({numbers({3, wire::kAnySize}), numbers({5})});
+    const auto sizes = answered({numbers({3, kAnySize}), numbers({5})});
     EXPECT_EQ(requests::sizes(*sizes), (std::vector<std::int64_t>{3, -1, 5}));
     EXPECT_EQ(requests::removed(*answered({numbers({4})})), 4u);
     const auto measured = requests::measured(*answered({numbers({2, 30}) + texts({"x"})}));
@@ -264,8 +261,7 @@ TEST(Requests, RepliesAreRead) {
 
 TEST(Requests, StatusesSayWhatBecameOfEachKey) {
     const auto done = answered({"", "", "", ""});
-    const std::array statuses = {wire::Status::ok, wire::Status::missing, wire::Status::changed,
-                                 wire::Status::kept};
+    const std::array statuses = {Status::ok, Status::missing, Status::changed, Status::kept};
     for (std::size_t i = 0; i < statuses.size(); ++i) {
         done->items[i].status = statuses[i];
     }
@@ -275,4 +271,4 @@ TEST(Requests, StatusesSayWhatBecameOfEachKey) {
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

@@ -17,10 +17,9 @@
 #include "storage/memory.hpp"
 #include "support.hpp"
 
-namespace ucxstore::shared {
+namespace ucxstore::test {
 namespace {
 
-constexpr std::uint64_t kMiB = 1 << 20;
 constexpr std::uint64_t kLimit = 64 * kMiB;
 
 class Account : public Holder {
@@ -312,11 +311,11 @@ TEST_F(Hoarding, ToAskForLooksCostsFewOfThem) {
         shelf_->sweep_soon();
     }
     const auto& looks = liars[0]->account->looks;
-    EXPECT_TRUE(test::eventually([&] { return looks >= 1; }));
+    EXPECT_TRUE(eventually([&] { return looks >= 1; }));
     EXPECT_LE(looks, 2 + (Clock::now() - begun) / std::chrono::milliseconds(1));
     // What is asked for while one goes on follows it.
     const int before = looks;
-    EXPECT_TRUE(test::eventually([&] {
+    EXPECT_TRUE(eventually([&] {
         shelf_->sweep_soon();
         return looks > before;
     }));
@@ -327,7 +326,7 @@ TEST_F(Hoarding, NobodyWaitsForALookButWhoNeedsRoom) {
     const Liar slow(*shelf_);
     slow.account->stands = true;
     shelf_->sweep_soon();
-    ASSERT_TRUE(test::eventually([&] { return slow.account->begun.load(); }));
+    ASSERT_TRUE(eventually([&] { return slow.account->begun.load(); }));
     std::atomic<int> done = 0;
     std::thread others([&] {
         const auto table = shelf_->add_reader();
@@ -341,7 +340,7 @@ TEST_F(Hoarding, NobodyWaitsForALookButWhoNeedsRoom) {
         shelf_->forget_gone();
         ++done;
     });
-    EXPECT_TRUE(test::eventually([&] { return done == 5; }, std::chrono::seconds(5))) << done;
+    EXPECT_TRUE(eventually([&] { return done == 5; }, std::chrono::seconds(5))) << done;
     slow.account->stands = false;
     others.join();
 }
@@ -456,7 +455,7 @@ TEST_F(Hoarding, ALookForWhichThereIsNoMemoryLosesNoBlock) {
         ASSERT_GT(shelf_->waiting(), 0u);
         pthread_setname_np(pthread_self(), "ucxstore-srv-t");  // whose memory is scarce
         {
-            const test::ScarceMemory scarce(after);
+            const ScarceMemory scarce(after);
             try {
                 shelf_->sweep();
             } catch (const std::bad_alloc&) {
@@ -484,4 +483,4 @@ TEST_F(Hoarding, ReadersAreToldWhatTheyMayHold) {
 }
 
 }  // namespace
-}  // namespace ucxstore::shared
+}  // namespace ucxstore::test

@@ -15,12 +15,12 @@ constexpr std::int64_t kPlenty = std::numeric_limits<std::int64_t>::max() / 2;
 
 std::atomic<bool> scarce = false;
 std::atomic<std::int64_t> left = kPlenty;
-std::atomic<const char*> threads = "";
+std::atomic<const char*> starving = "";
 
 bool is_one_of_them() {
     char name[16] = {};
     pthread_getname_np(pthread_self(), name, sizeof(name));
-    return std::string_view(name).starts_with(threads.load());
+    return std::string_view(name).starts_with(starving.load());
 }
 
 void* allocate(std::size_t size) {
@@ -46,7 +46,7 @@ void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 namespace ucxstore::test {
 
 ScarceMemory::ScarceMemory(std::size_t after, const char* of_threads) {
-    threads = of_threads;
+    starving = of_threads;
     left = static_cast<std::int64_t>(after);
     scarce = true;
 }

@@ -10,11 +10,8 @@
 #include "remote_fixture.hpp"
 #include "storage/memory.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
-
-using namespace test;
-using wire::Message;
 
 constexpr std::uint64_t kBudget = 1 << 20;
 
@@ -33,25 +30,25 @@ class Scarce : public testing::TestWithParam<Options> {
     }
     ~Scarce() override { control_.reset(); }
 
-    void request(wire::Op op, std::uint64_t number) {
-        puppet_.send(Message::request, raw(wire::RequestHeader{token_, number, op, 0, 1, 0}));
+    void request(Op op, std::uint64_t number) {
+        puppet_.send(Message::request, raw(RequestHeader{token_, number, op, 0, 1, 0}));
     }
     // So what was sent before has been looked at.
     bool is_heard() {
-        request(wire::Op::ping, ++ping_);
+        request(Op::ping, ++ping_);
         return puppet_.until([&] { return reply_to(ping_).has_value(); });
     }
     void begin_value(std::uint64_t number, std::uint64_t total, std::uint64_t segment) {
         for (const std::uint64_t offset : {std::uint64_t(0), segment}) {
-            const wire::ValueHeader header{token_, number, 0, 0, total, segment, offset, segment};
+            const ValueHeader header{token_, number, 0, 0, total, segment, offset, segment};
             puppet_.send(Message::value, raw(header) + "k", std::string(segment, 'x'),
                          Puppet::Way::rendezvous);
         }
     }
     // What was said to the request of that number; nullopt where nothing was.
-    std::optional<std::pair<wire::Status, std::string>> reply_to(std::uint64_t number) {
+    std::optional<std::pair<Status, std::string>> reply_to(std::uint64_t number) {
         for (const auto& [header, text] : puppet_.received()) {
-            const auto reply = wire::read_header<wire::ReplyHeader>(header.data(), header.size());
+            const auto reply = read_header<ReplyHeader>(header.data(), header.size());
             if (reply->request == number) {
                 return std::pair(reply->status, text);
             }
@@ -72,7 +69,7 @@ class Scarce : public testing::TestWithParam<Options> {
     const std::shared_ptr<CachedSource> remote_ =
         std::make_shared<CachedSource>(64 << 20, kBlock, CachedSource::kForEver, kBudget);
     Loopback both_{remote_, GetParam()};
-    const wire::Token token_ = new_token();
+    const Token token_ = new_token();
     Puppet puppet_{GetParam()};
     Fd control_;
 };
@@ -101,11 +98,11 @@ TEST_P(Scarce, MemoryMayRunOutOnceThereIsRoom) {
         }
         ASSERT_TRUE(is_heard());
         if (const auto reply = reply_to(number)) {  // else it ran out for something else
-            EXPECT_EQ(reply->first, wire::Status::storage);
+            EXPECT_EQ(reply->first, Status::storage);
             EXPECT_EQ(reply->second, "not enough memory");
             ++refused;
         }
-        request(wire::Op::abandon, number);
+        request(Op::abandon, number);
     }
     EXPECT_FALSE(ran_out);
     EXPECT_GE(refused, 7u) << "for its memory, and at least three times for each segment";
@@ -145,14 +142,14 @@ TEST(ScarceStorage, AValueThatIsNotTakenLeavesNothing) {
 TEST_P(Scarce, TheStorageMayHaveNoMemoryForIt) {
     ASSERT_TRUE(is_heard());
     auto others = all_room();
-    begin_value(1, wire::kMaxValueBytes / 4, wire::kSegmentBytes);
+    begin_value(1, protocol::kMaxValueBytes / 4, kSegmentBytes);
     ASSERT_TRUE(is_heard());
     others.clear();
     ASSERT_TRUE(puppet_.until([&] { return reply_to(1) && puppet_.in_flight() == 0; }));
-    EXPECT_EQ(reply_to(1)->first, wire::Status::storage);
+    EXPECT_EQ(reply_to(1)->first, Status::storage);
     EXPECT_NE(reply_to(1)->second.find("Cannot allocate memory"), std::string::npos);
     EXPECT_TRUE(is_heard());
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

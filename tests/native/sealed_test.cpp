@@ -14,7 +14,7 @@
 #include "shared/arenas.hpp"
 #include "support.hpp"
 
-namespace ucxstore::shared {
+namespace ucxstore::test {
 namespace {
 
 constexpr std::uint64_t kBytes = 2ull << 20;
@@ -156,7 +156,7 @@ TEST(Sealed, NotWithPagesThatNobodyCounts) {
 }
 
 TEST(Sealed, OnlyFilesInMemory) {
-    test::TemporaryDirectory folder;
+    TemporaryDirectory folder;
     const Fd file(open((folder.path() / "file").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
     ASSERT_EQ(ftruncate(file.get(), kBytes), 0);
     EXPECT_FALSE(seal(file));
@@ -279,4 +279,4 @@ TEST_F(Adopting, ThereAreOnlySoMany) {
 }
 
 }  // namespace
-}  // namespace ucxstore::shared
+}  // namespace ucxstore::test

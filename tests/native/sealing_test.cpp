@@ -12,14 +12,11 @@
 #include "loopback.hpp"
 #include "storage/directory.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
 
-using namespace test;
-using wire::Message;
-
-wire::SessionKeys session_keys(std::uint8_t first = 1) {
-    wire::SessionKeys keys{};
+SessionKeys session_keys(std::uint8_t first = 1) {
+    SessionKeys keys{};
     for (std::size_t i = 0; i < keys.send.size(); ++i) {
         keys.send[i] = static_cast<std::uint8_t>(first + i);
         keys.receive[i] = static_cast<std::uint8_t>(first + 100 + i);
@@ -27,7 +24,7 @@ wire::SessionKeys session_keys(std::uint8_t first = 1) {
     return keys;
 }
 
-wire::SessionKeys turned(const wire::SessionKeys& keys) { return {keys.receive, keys.send}; }
+SessionKeys turned(const SessionKeys& keys) { return {keys.receive, keys.send}; }
 
 std::span<const std::byte> bytes_of(const std::string& text) {
     return std::as_bytes(std::span(text));
@@ -43,20 +40,20 @@ struct Sent {
     std::string data;
 };
 
-Sent sealed(wire::Sealer& sealer, Message kind, std::string header, std::string data) {
+Sent sealed(Sealer& sealer, Message kind, std::string header, std::string data) {
     const std::uint64_t number = sealer.seal_header(kind, header, data.size());
     if (data.empty()) {
         return {header, data};
     }
     const auto text = sealer.data(number, data.size());
-    std::string out(wire::sealed_bytes(data.size()), '\0');
+    std::string out(sealed_bytes(data.size()), '\0');
     auto* const target = reinterpret_cast<std::byte*>(out.data());
     text->seal(bytes_of(data).data(), target, data.size());
     text->take_tag({target + data.size(), Aead::kTagBytes});
     return {header, out};
 }
 
-std::optional<std::string> opened(wire::Opener& opener, Message kind, const Sent& sent) {
+std::optional<std::string> opened(Opener& opener, Message kind, const Sent& sent) {
     const auto message = opener.open_header(kind, bytes_of(sent.header), sent.data.size());
     if (!message) {
         return std::nullopt;
@@ -111,8 +108,8 @@ TEST(Agreement, IsOneSecret) {
 }
 
 TEST(Sealing, OpensWhatWasSealed) {
-    wire::Sealer sealer(session_keys().send);
-    wire::Opener opener(session_keys().send);
+    Sealer sealer(session_keys().send);
+    Opener opener(session_keys().send);
     for (const std::size_t size : {0, 1, 15, 16, 17, 5000}) {
         const std::string data = text_of(pattern(size));
         const Sent sent = sealed(sealer, Message::value, "what it says", data);
@@ -123,10 +120,10 @@ TEST(Sealing, OpensWhatWasSealed) {
 }
 
 TEST(Sealing, AnyBitIsNoticed) {
-    wire::Sealer sealer(session_keys().send);
+    Sealer sealer(session_keys().send);
     const Sent sent = sealed(sealer, Message::value, "header", "the data of it");
     const auto is_noticed = [](const Sent& altered, Message kind = Message::value) {
-        wire::Opener opener(session_keys().send);
+        Opener opener(session_keys().send);
         return !opened(opener, kind, altered);
     };
     EXPECT_FALSE(is_noticed(sent));
@@ -149,13 +146,13 @@ TEST(Sealing, AnyBitIsNoticed) {
     each_bit(&Sent::header);
     each_bit(&Sent::data);
     EXPECT_TRUE(is_noticed(sent, Message::request));  // another kind of message
-    wire::Opener other(session_keys().receive);       // sent back to its sender
+    Opener other(session_keys().receive);             // sent back to its sender
     EXPECT_FALSE(opened(other, Message::value, sent));
 }
 
 TEST(Sealing, DataOfAnotherMessageIsNoticed) {
-    wire::Sealer sealer(session_keys().send);
-    wire::Opener opener(session_keys().send);
+    Sealer sealer(session_keys().send);
+    Opener opener(session_keys().send);
     Sent one = sealed(sealer, Message::reply, "one", "first");
     Sent other = sealed(sealer, Message::reply, "other", "other");
     std::swap(one.data, other.data);
@@ -164,8 +161,8 @@ TEST(Sealing, DataOfAnotherMessageIsNoticed) {
 }
 
 TEST(Sealing, EachMessageComesOnce) {
-    wire::Sealer sealer(session_keys().send);
-    wire::Opener opener(session_keys().send);
+    Sealer sealer(session_keys().send);
+    Opener opener(session_keys().send);
     std::vector<Sent> sent;
     for (int i = 0; i < 100; ++i) {
         sent.push_back(sealed(sealer, Message::reply, "h", std::to_string(i)));
@@ -182,8 +179,8 @@ TEST(Sealing, EachMessageComesOnce) {
 
 // For want of memory, a message can be numbered and then not sent.
 TEST(Sealing, MessagesMayStayAwayForGood) {
-    wire::Sealer sealer(session_keys().send);
-    wire::Opener opener(session_keys().send);
+    Sealer sealer(session_keys().send);
+    Opener opener(session_keys().send);
     const Sent late = sealed(sealer, Message::reply, "late", "");
     for (int i = 0; i < 70'000; ++i) {
         const Sent sent = sealed(sealer, Message::reply, "h", "");
@@ -200,13 +197,13 @@ TEST(Sealing, MessagesMayStayAwayForGood) {
 
 // As where fragments go over several lanes.
 TEST(Sealing, FragmentsInAnyOrder) {
-    wire::Sealer sealer(session_keys().send);
+    Sealer sealer(session_keys().send);
     const std::string data = text_of(pattern(1000));
     const Sent sent = sealed(sealer, Message::reply, "h", data);
     const std::size_t cuts[] = {0, 300, 700, 1005, 1016};
     std::vector<int> order = {0, 1, 2, 3};
     do {
-        wire::Opener opener(session_keys().send);
+        Opener opener(session_keys().send);
         const auto message =
             opener.open_header(Message::reply, bytes_of(sent.header), sent.data.size());
         ASSERT_TRUE(message);
@@ -231,9 +228,9 @@ TEST(Sealing, FragmentsInAnyOrder) {
 // A get of several byte ranges is one message, however long.
 TEST(Sealing, ManyFragmentsMayWaitForTheFirst) {
     constexpr std::size_t kFragment = 1 << 20;
-    constexpr std::size_t kSize = wire::kSegmentBytes + 5 * kFragment;
-    wire::Sealer sealer(session_keys().send);
-    wire::Opener opener(session_keys().send);
+    constexpr std::size_t kSize = kSegmentBytes + 5 * kFragment;
+    Sealer sealer(session_keys().send);
+    Opener opener(session_keys().send);
     const std::string data = text_of(pattern(kSize));
     const Sent sent = sealed(sealer, Message::reply, "h", data);
     const auto message =
@@ -264,8 +261,8 @@ TEST(Sealing, NoErrorIsLeftInOpenSsl) {
     const Agreement one;
     EXPECT_THROW(static_cast<void>(one.secret_with(Agreement::Bytes{})), Error);
     EXPECT_EQ(peek(), 0u);
-    wire::Sealer sealer(session_keys().send);
-    wire::Opener opener(session_keys().receive);
+    Sealer sealer(session_keys().send);
+    Opener opener(session_keys().receive);
     EXPECT_FALSE(opened(opener, Message::value, sealed(sealer, Message::value, "h", "data")));
     EXPECT_EQ(peek(), 0u);
     dlclose(library);
@@ -376,7 +373,7 @@ class Forger : public testing::Test {
         both_.client->submit(connection_, operation_);
         EXPECT_TRUE(puppet_.until([&] { return !puppet_.received().empty(); }));
         return sealed(sealer_, Message::reply,
-                      raw(reply_header(token_, operation_->id, 0, wire::Status::ok, out_.size())),
+                      raw(reply_header(token_, operation_->id, 0, Status::ok, out_.size())),
                       text_of(pattern(out_.size())));
     }
     void send(const Sent& sent) { puppet_.send(Message::reply, sent.header, sent.data, way_); }
@@ -397,11 +394,11 @@ class Forger : public testing::Test {
 
     const Puppet::Way way_;
     Loopback both_;
-    const wire::Token token_ = new_token();
+    const Token token_ = new_token();
     Puppet puppet_;
     Fd control_;
     std::shared_ptr<Connection> connection_;
-    wire::Sealer sealer_{session_keys().receive};
+    Sealer sealer_{session_keys().receive};
     std::shared_ptr<Operation> operation_;
     Bytes out_ = Bytes(5000, std::byte{7});
 };
@@ -458,7 +455,7 @@ TEST_P(ForgedReply, HeaderIsAnError) {
 TEST_P(ForgedReply, InTheClearIsAnError) {
     answer();
     puppet_.send(Message::reply,
-                 raw(reply_header(token_, operation_->id, 0, wire::Status::ok, out_.size())),
+                 raw(reply_header(token_, operation_->id, 0, Status::ok, out_.size())),
                  text_of(pattern(5000)), way_);
     EXPECT_EQ(failure(), ErrorKind::integrity);
     EXPECT_TRUE(has_ended());
@@ -486,30 +483,29 @@ class ForgedRequest : public testing::TestWithParam<Puppet::Way> {
                              "client", turned(session_keys()));
         control_ = std::move(pair.other);
         puppet_.connect(address);
-        send(Message::request, sealed(sealer_, Message::request, request(wire::Op::ping), {}),
+        send(Message::request, sealed(sealer_, Message::request, request(Op::ping), {}),
              Puppet::Way::eager);
-        EXPECT_EQ(answer(), wire::Status::ok);
+        EXPECT_EQ(answer(), Status::ok);
     }
-    std::string request(wire::Op op) { return raw(wire::RequestHeader{token_, 1, op, 0, 1, 0}); }
+    std::string request(Op op) { return raw(RequestHeader{token_, 1, op, 0, 1, 0}); }
     Sent value() {
-        return sealed(
-            sealer_, Message::value,
-            raw(wire::ValueHeader{token_, 1, 0, 0, 3000, wire::kMinSegmentBytes, 0, 3000}) + "evil",
-            text_of(pattern(3000)));
+        return sealed(sealer_, Message::value,
+                      raw(ValueHeader{token_, 1, 0, 0, 3000, kMinSegmentBytes, 0, 3000}) + "evil",
+                      text_of(pattern(3000)));
     }
     void send(Message message, const Sent& sent, Puppet::Way way) {
         puppet_.received().clear();
         puppet_.send(message, sent.header, sent.data, way);
     }
-    std::optional<wire::Status> answer() {
+    std::optional<Status> answer() {
         if (!puppet_.until([&] { return !puppet_.received().empty(); }, kPatience)) {
             return std::nullopt;
         }
         const auto& [header, data] = puppet_.received().back();
         const auto message = opener_.open_header(Message::reply, bytes_of(header), data.size());
         EXPECT_TRUE(message);
-        return message ? std::optional(wire::read_header<wire::ReplyHeader>(message->header.data(),
-                                                                            message->header.size())
+        return message ? std::optional(read_header<ReplyHeader>(message->header.data(),
+                                                                message->header.size())
                                            ->status)
                        : std::nullopt;
     }
@@ -523,11 +519,11 @@ class ForgedRequest : public testing::TestWithParam<Puppet::Way> {
     }
 
     Loopback both_;
-    const wire::Token token_ = new_token();
+    const Token token_ = new_token();
     Puppet puppet_;
     Fd control_;
-    wire::Sealer sealer_{session_keys().send};
-    wire::Opener opener_{session_keys().receive};
+    Sealer sealer_{session_keys().send};
+    Opener opener_{session_keys().receive};
 };
 
 INSTANTIATE_TEST_SUITE_P(All, ForgedRequest,
@@ -538,7 +534,7 @@ INSTANTIATE_TEST_SUITE_P(All, ForgedRequest,
 
 TEST_P(ForgedRequest, IsTakenWhereItIsNot) {
     send(Message::value, value(), GetParam());
-    EXPECT_EQ(answer(), wire::Status::ok);
+    EXPECT_EQ(answer(), Status::ok);
     EXPECT_EQ(both_.get("evil"), pattern(3000));
 }
 
@@ -546,7 +542,7 @@ TEST_P(ForgedRequest, DataOfAValueIsRefused) {
     Sent sent = value();
     sent.data[1500] = static_cast<char>(sent.data[1500] ^ 1);
     send(Message::value, sent, GetParam());
-    EXPECT_EQ(answer(), wire::Status::altered);
+    EXPECT_EQ(answer(), Status::altered);
     EXPECT_EQ(both_.get("evil"), std::nullopt);
     EXPECT_TRUE(server_is_well());
 }
@@ -563,14 +559,14 @@ TEST_P(ForgedRequest, HeaderEndsTheSession) {
 TEST_P(ForgedRequest, AgainEndsTheSession) {
     const Sent sent = value();
     send(Message::value, sent, GetParam());
-    EXPECT_EQ(answer(), wire::Status::ok);
+    EXPECT_EQ(answer(), Status::ok);
     send(Message::value, sent, GetParam());
     EXPECT_TRUE(is_thrown_out());
     EXPECT_TRUE(server_is_well());
 }
 
 TEST_P(ForgedRequest, InTheClearEndsTheSession) {
-    send(Message::request, {request(wire::Op::stats), {}}, Puppet::Way::eager);
+    send(Message::request, {request(Op::stats), {}}, Puppet::Way::eager);
     EXPECT_TRUE(is_thrown_out());
     EXPECT_TRUE(server_is_well());
 }
@@ -582,12 +578,12 @@ TEST_P(ForgedRequest, OfAnotherKindEndsTheSession) {
 }
 
 TEST_P(ForgedRequest, BodyIsRefused) {
-    Sent sent = sealed(sealer_, Message::request, request(wire::Op::remove), strings({"good"}));
+    Sent sent = sealed(sealer_, Message::request, request(Op::remove), strings({"good"}));
     sent.data[4] = static_cast<char>(sent.data[4] ^ 1);
     send(Message::request, sent, Puppet::Way::eager);
-    EXPECT_EQ(answer(), wire::Status::altered);
+    EXPECT_EQ(answer(), Status::altered);
     EXPECT_TRUE(server_is_well());
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

@@ -10,7 +10,7 @@
 #include "objects.hpp"
 #include "storage/memory.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
 
 class Standing : public Sending {
@@ -68,11 +68,11 @@ class SessionTest : public ::testing::Test {
               limits(*test.ledger) {}
 
         // As if nobody else had anything to do; or else, within its turn.
-        void ask(wire::Op op, const std::string& body = {}, std::uint32_t count = 1,
+        void ask(Op op, const std::string& body = {}, std::uint32_t count = 1,
                  Clock::duration turn = kLong) {
             seat.work_until(Clock::now() + turn);
             session.guard([&] {
-                session.on_request({wire::Token{}, ++last, op, 0, count, 0},
+                session.on_request({Token{}, ++last, op, 0, count, 0},
                                    std::as_bytes(std::span(body)));
             });
         }
@@ -99,7 +99,7 @@ class SessionTest : public ::testing::Test {
     const std::shared_ptr<Ledger> ledger = std::make_shared<Ledger>();
     const Service service{
         .storages = Storages(storage), .counters = std::make_shared<Counters>(), .ledger = ledger};
-    const wire::Token token{};
+    const Token token{};
     NoReceiver receiver;
     Turns turns;
     Client client{*this};
@@ -107,7 +107,7 @@ class SessionTest : public ::testing::Test {
 
 TEST_F(SessionTest, RequestsWaitWhereNoReplyIsTaken) {
     for (int i = 0; i < 20'000; ++i) {
-        client.ask(wire::Op::ping);
+        client.ask(Op::ping);
     }
     EXPECT_FALSE(client.session.reads());
     EXPECT_GE(client.held(Held::reply_bytes), client.most(Held::reply_bytes));
@@ -124,7 +124,7 @@ TEST_F(SessionTest, RequestsWaitWhereNoReplyIsTaken) {
 
 TEST_F(SessionTest, ASessionThatSendsOnForEverEnds) {
     for (int i = 0; i < 10'000'000 && !client.record->doomed(); ++i) {
-        client.ask(wire::Op::ping);
+        client.ask(Op::ping);
     }
     EXPECT_TRUE(client.record->doomed());
     EXPECT_LE(client.held(Held::request_bytes), client.most(Held::request_bytes));
@@ -135,19 +135,19 @@ TEST_F(SessionTest, ASessionThatSendsOnForEverEnds) {
 TEST_F(SessionTest, WhatComesBeyondTheLimitIsRefused) {
     std::string keys;
     for (int i = 0; i < 1000; ++i) {
-        wire::put_string(keys, std::string(1000, 'k'));
+        put_string(keys, std::string(1000, 'k'));
     }
     while (client.replies() == 0) {
-        client.ask(wire::Op::stat, keys, 1000, Clock::duration(0));
+        client.ask(Op::stat, keys, 1000, Clock::duration(0));
         ASSERT_LE(client.held(Held::request_bytes), client.most(Held::request_bytes));
         ASSERT_LT(client.last, 100u);
     }
     EXPECT_GT(client.last, 50u);
     std::string items;
     for (int i = 0; i < 10; ++i) {
-        wire::put_get_item(items, {std::string(100'000, 'k'), std::vector<wire::Range>{}});
+        put_get_item(items, {std::string(100'000, 'k'), std::vector<Range>{}});
     }
-    client.ask(wire::Op::get, items, 10, Clock::duration(0));
+    client.ask(Op::get, items, 10, Clock::duration(0));
     EXPECT_EQ(client.replies(), 11u) << "one for each item";
     EXPECT_FALSE(client.record->doomed());
     client.session.close();
@@ -156,9 +156,9 @@ TEST_F(SessionTest, WhatComesBeyondTheLimitIsRefused) {
 
 // They renew no time-out of what stands still.
 TEST_F(SessionTest, RequestsAreNoProgress) {
-    client.ask(wire::Op::ping);
+    client.ask(Op::ping);
     const auto first = client.session.look(Clock::now()).due;
-    client.ask(wire::Op::ping);
+    client.ask(Op::ping);
     EXPECT_EQ(client.session.look(Clock::now()).due, first);
     EXPECT_TRUE(client.session.look(first + std::chrono::seconds(1)).over);
 }
@@ -175,7 +175,7 @@ TEST_F(SessionTest, WhatIsNoReplyIsTakenInTimeToo) {
 }
 
 TEST_F(SessionTest, WhatIsNeverTakenIsGivenBack) {
-    client.ask(wire::Op::ping);
+    client.ask(Op::ping);
     client.sending->begin_other(1000);
     EXPECT_GT(client.held(Held::reply_bytes), 1000u);
     client.sending->forget_in_flight();
@@ -185,13 +185,13 @@ TEST_F(SessionTest, WhatIsNeverTakenIsGivenBack) {
 
 TEST_F(SessionTest, GetsBeyondTheLimitWaitAsRequests) {
     std::string one;
-    wire::put_get_item(one, {"missing", std::vector<wire::Range>{}});
+    put_get_item(one, {"missing", std::vector<Range>{}});
     std::string body;
     for (int i = 0; i < 50; ++i) {
         body += one;
     }
     for (int i = 0; i < 4000; ++i) {
-        client.ask(wire::Op::get, body, 50);
+        client.ask(Op::get, body, 50);
     }
     EXPECT_LE(client.held(Held::get_bytes), client.most(Held::get_bytes));
     EXPECT_EQ(client.sending->amounts.size(), Sending::kMaxMessages);
@@ -204,13 +204,13 @@ TEST_F(SessionTest, GetsBeyondTheLimitWaitAsRequests) {
 
 TEST_F(SessionTest, AnAbandonedRequestWaitsNoMore) {
     while (client.session.reads()) {
-        client.ask(wire::Op::ping);
+        client.ask(Op::ping);
     }
-    client.ask(wire::Op::ping);
+    client.ask(Op::ping);
     const std::uint64_t before = client.held(Held::request_bytes);
-    client.ask(wire::Op::ping);
+    client.ask(Op::ping);
     EXPECT_GT(client.held(Held::request_bytes), before);
-    client.session.on_request({token, client.last, wire::Op::abandon, 0, 0, 0}, {});
+    client.session.on_request({token, client.last, Op::abandon, 0, 0, 0}, {});
     EXPECT_EQ(client.held(Held::request_bytes), before);
 }
 
@@ -218,14 +218,14 @@ TEST_F(SessionTest, AnAbandonedRequestWaitsNoMore) {
 TEST_F(SessionTest, AnotherIsServedBetweenTheTurnsOfOne) {
     std::string keys;
     for (int i = 0; i < 64; ++i) {
-        wire::put_string(keys, "key" + std::to_string(i));
+        put_string(keys, "key" + std::to_string(i));
     }
     for (int i = 0; i < 5000; ++i) {
-        client.ask(wire::Op::stat, keys, 64, Clock::duration(0));
+        client.ask(Op::stat, keys, 64, Clock::duration(0));
     }
     EXPECT_EQ(client.replies(), 0u);
     Client other(*this);
-    other.ask(wire::Op::ping, {}, 1, Clock::duration(0));
+    other.ask(Op::ping, {}, 1, Clock::duration(0));
     while (other.replies() == 0) {
         ASSERT_TRUE(turns.run());
     }
@@ -238,4 +238,4 @@ TEST_F(SessionTest, AnotherIsServedBetweenTheTurnsOfOne) {
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

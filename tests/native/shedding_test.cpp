@@ -20,15 +20,10 @@
 #include "support.hpp"
 #include "walks.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
 
 using namespace std::chrono_literals;
-using test::Bytes;
-using test::content_of;
-using test::error_of;
-using test::eventually;
-using test::pattern;
 
 constexpr std::uint64_t kLimit = 16ull << 20;
 constexpr std::uint64_t kSize = 256 << 10;
@@ -76,9 +71,9 @@ class Full : public testing::TestWithParam<bool> {
     void spill() { make(std::make_unique<Spilling>(directory_.path(), "; raise it")); }
 
     bool put(const std::string& key, const Bytes& value, bool if_absent = false) {
-        return ucxstore::put(*storage_, key, value, if_absent);
+        return test::put(*storage_, key, value, if_absent);
     }
-    std::optional<Bytes> get(const std::string& key) { return ucxstore::get(*storage_, key); }
+    std::optional<Bytes> get(const std::string& key) { return test::get(*storage_, key); }
     bool is_lost(const std::string& key) {
         return error_of([&] { storage_->find(key); }) == ErrorKind::evicted;
     }
@@ -95,7 +90,7 @@ class Full : public testing::TestWithParam<bool> {
     }
 
     const std::shared_ptr<Quota> quota_ = Quota::of_memory(kLimit, "; raise it");
-    const test::TemporaryDirectory directory_;
+    const TemporaryDirectory directory_;
     std::shared_ptr<MemoryStorage> storage_;
 };
 
@@ -143,7 +138,7 @@ TEST_P(Full, ALostValueIsNoMissingOneUntilItsKeyIsSetOrRemoved) {
     EXPECT_EQ(get("c/0"), pattern(10));
     storage_->remove("c/1");
     EXPECT_EQ(get("c/1"), std::nullopt);
-    EXPECT_EQ(test::remove_prefix(*storage_, "c/"), 99u);
+    EXPECT_EQ(remove_prefix(*storage_, "c/"), 99u);
     EXPECT_EQ(get("c/2"), std::nullopt);
     const MemoryCounts counts = storage_->memory();
     EXPECT_EQ(counts.evicted_keys, 0u);
@@ -228,7 +223,7 @@ TEST_P(Full, WhereNoMoreKeysCanBeRememberedNothingIsLost) {
         found += is_lost(name("k", i)) ? 0 : get(name("k", i)) == pattern(2000);
     }
     EXPECT_EQ(found + lost, static_cast<std::uint64_t>(stored));
-    test::remove_prefix(*storage_, "k");
+    remove_prefix(*storage_, "k");
     EXPECT_TRUE(put("k", pattern(2000)));
 }
 
@@ -242,13 +237,13 @@ TEST_P(Full, ACacheMakesRoomForScratchSpaces) {
     spaces.begin(space_name, 1ull << 40, 1h);
     const auto space = spaces.find(space_name);
     for (int i = 0; i < 20; ++i) {
-        EXPECT_TRUE(ucxstore::put(*space, name("s", i), pattern(kSize)));
+        EXPECT_TRUE(test::put(*space, name("s", i), pattern(kSize)));
     }
     for (int i = 0; i < 100; ++i) {
         put(name("k", i), pattern(kSize));
     }
     for (int i = 0; i < 20; ++i) {
-        EXPECT_EQ(ucxstore::get(*space, name("s", i)), pattern(kSize));
+        EXPECT_EQ(test::get(*space, name("s", i)), pattern(kSize));
     }
     EXPECT_LE(quota_->used(), kLimit);
 }
@@ -272,7 +267,7 @@ TEST_P(Full, TenTimesTheMemoryIsThere) {
     EXPECT_GT(counts.spilled, kCount * 8 / 10);
     EXPECT_EQ(counts.spilled_bytes, counts.spilled * kSize);
     EXPECT_EQ(names(*storage_, "").size(), static_cast<std::size_t>(kCount));
-    EXPECT_EQ(test::remove_prefix(*storage_, "k"), static_cast<std::uint64_t>(kCount));
+    EXPECT_EQ(remove_prefix(*storage_, "k"), static_cast<std::uint64_t>(kCount));
     EXPECT_TRUE(gives_all_back());
     EXPECT_TRUE(eventually([&] { return files() == 0; }));
     EXPECT_EQ(storage_->memory().spilled_bytes, 0u);
@@ -301,7 +296,7 @@ TEST_P(Full, AFileGoesWithItsValue) {
     EXPECT_EQ(get("k0"), pattern(100, 2));
     EXPECT_NE(storage_->find("k0")->version(), version);
     EXPECT_EQ(content_of(*read), pattern(kSize, 1)) << "whoever reads it has it";
-    test::remove_prefix(*storage_, "k");
+    remove_prefix(*storage_, "k");
     EXPECT_EQ(content_of(*read), pattern(kSize, 1));
     EXPECT_TRUE(eventually([&] { return files() == 1; }));
 }
@@ -512,7 +507,7 @@ class Model {
     }
     void remove_some() {
         const std::string begin = prefix_ + std::to_string(random_() % 10);
-        test::remove_prefix(storage_, begin);
+        remove_prefix(storage_, begin);
         std::erase_if(values_, [&](const auto& one) { return one.first.starts_with(begin); });
     }
     void check_names() {
@@ -585,7 +580,7 @@ void compare_with_model(MemoryStorage& storage, const Quota& quota, bool loses) 
     EXPECT_EQ(lost > 0, loses);
     // Where others hold or write as much as there is, a new value has no room.
     EXPECT_LE(refused, loses ? sets / 10 : 0);
-    test::remove_prefix(storage, "t");
+    remove_prefix(storage, "t");
 }
 
 TEST_P(Full, ManyThreadsThatEvictFindWhatAModelHas) {
@@ -612,13 +607,12 @@ class SpilledReads : public testing::Test {
                                             std::make_unique<Spilling>(directory_.path().string()));
     }
 
-    const test::TemporaryDirectory directory_;
+    const TemporaryDirectory directory_;
     std::shared_ptr<MemoryStorage> storage_;
 };
 
 TEST_F(SpilledReads, GiveWholeValuesRangesAndBoxes) {
-    test::Loopback both({}, false, storage_);
-    using wire::Range;
+    Loopback both({}, false, storage_);
     for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{5000},
                                    std::size_t{600'000}, std::size_t{5'000'000}}) {
         const Bytes value = pattern(size, 5);
@@ -653,7 +647,7 @@ TEST_F(SpilledReads, GiveWholeValuesRangesAndBoxes) {
 }
 
 TEST_F(SpilledReads, ManyAtOnceAndAFailureOfOne) {
-    test::Loopback both({}, false, storage_);
+    Loopback both({}, false, storage_);
     constexpr int kCount = 60;
     std::vector<Bytes> values;
     for (int i = 0; i < kCount; ++i) {
@@ -661,13 +655,13 @@ TEST_F(SpilledReads, ManyAtOnceAndAFailureOfOne) {
         both.set(name("k", i), values.back());
     }
     ASSERT_GT(storage_->memory().spilled, static_cast<std::uint64_t>(kCount / 2));
-    std::vector<test::Get> gets;
+    std::vector<Get> gets;
     std::vector<Bytes> into(kCount);
     for (int i = 0; i < kCount; ++i) {
         into[static_cast<std::size_t>(i)].resize(values[static_cast<std::size_t>(i)].size());
-        gets.push_back({name("k", i), {}, test::memory_of(into[static_cast<std::size_t>(i)])});
+        gets.push_back({name("k", i), {}, memory_of(into[static_cast<std::size_t>(i)])});
     }
-    both.run(test::get_operation(gets));
+    both.run(get_operation(gets));
     EXPECT_EQ(into, values);
     for (const auto& entry : std::filesystem::directory_iterator(directory_.path())) {
         std::filesystem::remove(entry.path());
@@ -690,7 +684,7 @@ TEST(LostReads, AreErrorsOfTheirKey) {
     const auto storage = std::make_shared<MemoryStorage>(
         quota, false, nullptr,
         std::make_unique<Evicting>(std::vector<std::string>{""}, quota->limit()));
-    test::Loopback both({}, false, storage);
+    Loopback both({}, false, storage);
     for (int i = 0; i < 100; ++i) {
         both.set(name("k", i), pattern(100'000));
     }
@@ -708,4 +702,4 @@ TEST(LostReads, AreErrorsOfTheirKey) {
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

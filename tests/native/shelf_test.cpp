@@ -12,10 +12,8 @@
 #include "storage/memory.hpp"
 #include "support.hpp"
 
-namespace ucxstore::shared {
+namespace ucxstore::test {
 namespace {
-
-using namespace test;
 
 std::shared_ptr<Region> value_on(Shelf& shelf, const std::string& key, std::uint64_t size,
                                  std::shared_ptr<void> keeps = nullptr) {
@@ -423,4 +421,4 @@ TEST_F(ReadCache, NobodyCanMakeItGrowOrKeepNothing) {
 }
 
 }  // namespace
-}  // namespace ucxstore::shared
+}  // namespace ucxstore::test

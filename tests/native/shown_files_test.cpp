@@ -21,10 +21,9 @@
 #include "protocol/keys.hpp"
 #include "storage/directory.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
 
-using namespace test;
 using namespace std::chrono_literals;
 namespace fs = std::filesystem;
 
@@ -43,10 +42,10 @@ class ShownFiles : public testing::Test {
     // A client that has been shown the directory: the server's message has come before its reply.
     std::shared_ptr<LocalLink> connect() {
         ControlPair pair = control_pair();
-        const wire::Token token = new_token();
+        const Token token = new_token();
         server.attach(std::move(pair.one), token, "client");
         auto made = client.attach(std::move(pair.other), token, "server");
-        run(*made, call_operation(wire::Op::ping, ""));
+        run(*made, call_operation(Op::ping, ""));
         return made;
     }
     void run(const std::shared_ptr<Operation>& operation) { run(*link, operation); }
@@ -58,10 +57,10 @@ class ShownFiles : public testing::Test {
         Bytes copy = value;
         run(set_operation({{key, memory_of(copy)}}));
     }
-    std::optional<Bytes> get(const std::string& key, wire::Selection selection = {}) {
+    std::optional<Bytes> get(const std::string& key, Selection selection = {}) {
         const auto operation = get_operation({{key, std::move(selection)}});
         run(operation);
-        if (operation->items[0].status == wire::Status::missing) {
+        if (operation->items[0].status == Status::missing) {
             return std::nullopt;
         }
         return reply_of(*operation);
@@ -134,7 +133,7 @@ TEST_F(ShownFiles, WhatOthersWriteIsSeen) {
         run(*other, set_operation({{"a/b", memory_of(value)}}));
         ASSERT_EQ(get("a/b"), value);
     }
-    run(make_calls(wire::Op::remove, {"a/b"}, 60, nullptr));
+    run(make_calls(Op::remove, {"a/b"}, 60, nullptr));
     EXPECT_EQ(get("a/b"), std::nullopt);
     EXPECT_EQ(asked(), 0u);
 }
@@ -189,7 +188,7 @@ TEST_F(ShownFiles, OurOwnFilesAreNotThere) {
     write_file(unfinished, pattern(10));
     write_file(cluster, pattern(10));
     const std::string space =
-        std::string(wire::kScratchFolder) + std::string(wire::kSpaceNameBytes, 'a') + "/x";
+        std::string(kScratchFolder) + std::string(kSpaceNameBytes, 'a') + "/x";
     write_file(space, pattern(10));
     std::byte out[100];
     for (const std::string& key : {unfinished, cluster, space}) {
@@ -221,11 +220,11 @@ TEST_F(ShownFiles, VersionsAreTheServers) {
     EXPECT_EQ(seen, const_cast<DirectoryStorage&>(storage).find("a")->version());
     const auto same = get_operation({{.key = "a", .version = seen}});
     run(same);
-    EXPECT_EQ(same->items[0].status, wire::Status::ok);
+    EXPECT_EQ(same->items[0].status, Status::ok);
     set("a", pattern(5000));
     const auto changed = get_operation({{.key = "a", .version = seen}});
     run(changed);
-    EXPECT_EQ(changed->items[0].status, wire::Status::changed);
+    EXPECT_EQ(changed->items[0].status, Status::changed);
     EXPECT_NE(changed->items[0].version, seen);
 }
 
@@ -250,7 +249,7 @@ TEST_F(ShownFiles, SmallAndLargeAndAbsentAreOneOperation) {
         run(operation);
         EXPECT_EQ(reply_of(*operation, 0), pattern(100));
         EXPECT_EQ(reply_of(*operation, 1), pattern(9'000'000, 3));
-        EXPECT_EQ(operation->items[2].status, wire::Status::missing);
+        EXPECT_EQ(operation->items[2].status, Status::missing);
         EXPECT_EQ(reply_of(*operation, 4), pattern(9'000'000, 3));
     }
     EXPECT_EQ(asked(), 0u);
@@ -371,10 +370,10 @@ TEST_F(ShownFiles, AClosedClientLetsGoOfItsMemory) {
     for (int i = 0; i < 10; ++i) {
         LocalClient other;
         ControlPair pair = control_pair();
-        const wire::Token token = new_token();
+        const Token token = new_token();
         server.attach(std::move(pair.one), token, "client");
         const auto mine = other.attach(std::move(pair.other), token, "server");
-        run(*mine, call_operation(wire::Op::ping, ""));
+        run(*mine, call_operation(Op::ping, ""));
         auto out = std::make_unique<Bytes>(40'000'000);
         const auto operation = get_operation({{.key = "key", .memory = memory_of(*out)}});
         mine->submit(operation);
@@ -458,7 +457,7 @@ class StuckDisk : public ShownFiles {
     StuckDisk() {
         set("large", pattern(5'000'000));
         ControlPair pair = control_pair();
-        const wire::Token token = new_token();
+        const Token token = new_token();
         server.attach(std::move(pair.one), token, "client");
         thread_->call(
             [&] {
@@ -469,7 +468,7 @@ class StuckDisk : public ShownFiles {
                 return true;
             },
             "");
-        run(*link_, call_operation(wire::Op::ping, ""));
+        run(*link_, call_operation(Op::ping, ""));
         for (int i = 0; i < WorkerPool::kMostThreads; ++i) {
             pool_->post([this] {
                 ++stuck_;
@@ -612,7 +611,7 @@ TEST_F(ShownFiles, WhatIsMappedOutlivesItsKeyAndItsServer) {
     EXPECT_EQ(open_descriptors(), before);
     set("a", pattern(10));
     EXPECT_EQ(bytes_of(*link->map_file("a", Wait::for_disk)), pattern(10));
-    run(make_calls(wire::Op::remove, {"a"}, 60, nullptr));
+    run(make_calls(Op::remove, {"a"}, 60, nullptr));
     EXPECT_EQ(link->map_file("a", Wait::for_disk), nullptr);
     set("b", pattern(10));
     server.close();
@@ -656,4 +655,4 @@ TEST_F(ShownFiles, SoManyFilesAreMappedAtTheMost) {
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

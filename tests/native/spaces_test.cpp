@@ -10,10 +10,9 @@
 #include "protocol/keys.hpp"
 #include "walks.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
 
-using namespace test;
 using namespace std::chrono_literals;
 
 const std::string kOne(32, '1');
@@ -21,7 +20,7 @@ const std::string kOther(32, '2');
 constexpr std::uint64_t kAny = std::numeric_limits<std::uint64_t>::max();
 
 std::string key_in(const std::string& space, const std::string& rest) {
-    return std::string(wire::kScratchFolder) + space + "/" + rest;
+    return std::string(kScratchFolder) + space + "/" + rest;
 }
 
 std::unique_ptr<Incoming> fill(Storage& storage, const std::string& key, const Bytes& value) {
@@ -102,7 +101,7 @@ TEST_F(SpacesTest, TakeOfTheirQuotaAndOfTheRoomOfAll) {
     EXPECT_EQ(room_->taken(), 400u);
     put(*other, "b", 500);  // the old value goes when the new one is there
     EXPECT_EQ(room_->taken(), 500u);
-    test::remove_prefix(*other, "");
+    remove_prefix(*other, "");
     EXPECT_EQ(room_->taken(), 0u);
 }
 
@@ -148,14 +147,10 @@ TEST_F(SpacesTest, WhoeverHoldsOneIsToldThatItHasEnded) {
     const auto arriving = fill(*held, "b", pattern(10));
     end(kOne);
     const std::vector<std::function<void()>> calls = {
-        [&] { held->find("a"); },
-        [&] { held->size("a"); },
-        [&] { held->receive("c", 1); },
-        [&] { arriving->commit(false); },
-        [&] { held->remove("a"); },
-        [&] { test::remove_prefix(*held, ""); },
-        [&] { test::measure(*held, "", false); },
-        [&] { held->list("", false, "", 100); },
+        [&] { held->find("a"); },           [&] { held->size("a"); },
+        [&] { held->receive("c", 1); },     [&] { arriving->commit(false); },
+        [&] { held->remove("a"); },         [&] { remove_prefix(*held, ""); },
+        [&] { measure(*held, "", false); }, [&] { held->list("", false, "", 100); },
     };
     for (const auto& call : calls) {
         EXPECT_EQ(error_of(call), ErrorKind::scratch_ended);
@@ -220,8 +215,8 @@ TEST_F(SpacesTest, WritersAndTheEndAtTheSameTime) {
 
 std::string begin_body(const std::string& name, std::uint64_t quota, std::uint64_t timeout_ms) {
     std::string body = strings({name});
-    wire::put_u64(body, quota);
-    wire::put_u64(body, timeout_ms);
+    put_u64(body, quota);
+    put_u64(body, timeout_ms);
     return body;
 }
 
@@ -242,13 +237,12 @@ TEST(SpacesOfMemory, TakeFromItsLimitAndFromOneOfTheirOwn) {
 class ScratchTest : public testing::Test {
   protected:
     void begin(const std::string& name, std::uint64_t quota = kAny) {
-        run(wire::Op::begin_space, begin_body(name, quota, 3'600'000));
+        run(Op::begin_space, begin_body(name, quota, 3'600'000));
     }
-    void run(wire::Op op, const std::string& body, std::uint32_t count = 1) {
+    void run(Op op, const std::string& body, std::uint32_t count = 1) {
         both_.run(call_operation(op, body, count));
     }
-    std::optional<ErrorKind> refused(wire::Op op, const std::string& body,
-                                     std::uint32_t count = 1) {
+    std::optional<ErrorKind> refused(Op op, const std::string& body, std::uint32_t count = 1) {
         return error_of([&] { run(op, body, count); });
     }
 
@@ -265,7 +259,7 @@ TEST_F(ScratchTest, ValuesComeAndGoWithoutTheStorage) {
     EXPECT_EQ(both_.get(key_in(kOne, "a")), large);
     EXPECT_EQ(both_.stat(key_in(kOne, "a")), large.size());
     EXPECT_EQ(both_.get(key_in(kOne, "b")), std::nullopt);
-    run(wire::Op::remove, strings({key_in(kOne, "a"), key_in(kOne, "b")}), 2);
+    run(Op::remove, strings({key_in(kOne, "a"), key_in(kOne, "b")}), 2);
     EXPECT_EQ(room_->taken(), 0u);
     EXPECT_TRUE(remote_->calls().take().empty());
 }
@@ -275,14 +269,14 @@ TEST_F(ScratchTest, TheEndIsAnsweredWhenAllIsFreed) {
     for (int i = 0; i < 50; ++i) {
         both_.set(key_in(kOne, std::to_string(i)), pattern(1 << 20));
     }
-    run(wire::Op::end_space, strings({kOne}));
+    run(Op::end_space, strings({kOne}));
     EXPECT_EQ(room_->taken(), 0u);
     EXPECT_EQ(error_of([&] { both_.get(key_in(kOne, "0")); }), ErrorKind::scratch_ended);
     EXPECT_EQ(error_of([&] { both_.stat(key_in(kOne, "0")); }), ErrorKind::scratch_ended);
     EXPECT_EQ(error_of([&] { both_.set(key_in(kOne, "0"), pattern(9)); }),
               ErrorKind::scratch_ended);
-    EXPECT_EQ(refused(wire::Op::renew_space, strings({kOne})), ErrorKind::scratch_ended);
-    run(wire::Op::end_space, strings({kOne}));
+    EXPECT_EQ(refused(Op::renew_space, strings({kOne})), ErrorKind::scratch_ended);
+    run(Op::end_space, strings({kOne}));
 }
 
 TEST_F(ScratchTest, AWriterThatDiesLeavesNothing) {
@@ -296,7 +290,7 @@ TEST_F(ScratchTest, AWriterThatDiesLeavesNothing) {
     other.close(0ms);
     EXPECT_TRUE(
         eventually([&] { return both_.get(key_in(kOne, "a")) == large || room_->taken() == 0; }));
-    run(wire::Op::end_space, strings({kOne}));
+    run(Op::end_space, strings({kOne}));
     EXPECT_TRUE(eventually([&] { return room_->taken() == 0; }));
 }
 
@@ -317,13 +311,12 @@ TEST_F(ScratchTest, NamesAreChecked) {
     const std::string upper(32, 'A');
     for (const std::string& name : {std::string(), kOne + "1", kOne.substr(1), upper,
                                     std::string(31, '1') + "/", std::string(32, '\0')}) {
-        EXPECT_EQ(refused(wire::Op::begin_space, begin_body(name, 1, 1000)),
-                  ErrorKind::invalid_key);
-        EXPECT_EQ(refused(wire::Op::renew_space, strings({name})), ErrorKind::invalid_key);
-        EXPECT_EQ(refused(wire::Op::end_space, strings({name})), ErrorKind::invalid_key);
+        EXPECT_EQ(refused(Op::begin_space, begin_body(name, 1, 1000)), ErrorKind::invalid_key);
+        EXPECT_EQ(refused(Op::renew_space, strings({name})), ErrorKind::invalid_key);
+        EXPECT_EQ(refused(Op::end_space, strings({name})), ErrorKind::invalid_key);
     }
     for (const std::uint64_t timeout : {std::uint64_t{0}, kAny, kAny / 2 + 1}) {
-        EXPECT_EQ(refused(wire::Op::begin_space, begin_body(kOne, 1, timeout)), ErrorKind::storage);
+        EXPECT_EQ(refused(Op::begin_space, begin_body(kOne, 1, timeout)), ErrorKind::storage);
     }
     EXPECT_TRUE(spaces_->counts().empty());
 }
@@ -331,17 +324,16 @@ TEST_F(ScratchTest, NamesAreChecked) {
 TEST_F(ScratchTest, KeysAndPrefixesOutsideOfASpaceAreInNone) {
     begin(kOne);
     both_.set(key_in(kOne, "a"), pattern(10));
-    const std::string folder(wire::kScratchFolder);
+    const std::string folder(kScratchFolder);
     for (const std::string& prefix : {folder, folder + "1/", folder + kOther + "/"}) {
-        EXPECT_EQ(refused(wire::Op::remove_prefix, strings({prefix})), ErrorKind::scratch_ended);
-        EXPECT_EQ(refused(wire::Op::measure, strings({prefix}) + '\0'), ErrorKind::scratch_ended);
-        EXPECT_EQ(refused(wire::Op::list, strings({prefix}) + '\0' + strings({""})),
+        EXPECT_EQ(refused(Op::remove_prefix, strings({prefix})), ErrorKind::scratch_ended);
+        EXPECT_EQ(refused(Op::measure, strings({prefix}) + '\0'), ErrorKind::scratch_ended);
+        EXPECT_EQ(refused(Op::list, strings({prefix}) + '\0' + strings({""})),
                   ErrorKind::scratch_ended);
     }
-    EXPECT_EQ(refused(wire::Op::stat, strings({key_in(kOne, "a"), "a"}), 2),
-              ErrorKind::invalid_key);
+    EXPECT_EQ(refused(Op::stat, strings({key_in(kOne, "a"), "a"}), 2), ErrorKind::invalid_key);
     begin(kOther);
-    EXPECT_EQ(refused(wire::Op::remove, strings({key_in(kOther, "a"), key_in(kOne, "a")}), 2),
+    EXPECT_EQ(refused(Op::remove, strings({key_in(kOther, "a"), key_in(kOne, "a")}), 2),
               ErrorKind::invalid_key);
     EXPECT_EQ(both_.get(key_in(kOne, "a")), pattern(10));
     EXPECT_TRUE(remote_->calls().take().empty());
@@ -349,15 +341,15 @@ TEST_F(ScratchTest, KeysAndPrefixesOutsideOfASpaceAreInNone) {
 
 TEST(NoScratch, IsSaid) {
     Loopback both;
-    const auto call = [&](wire::Op op, const std::string& body) {
+    const auto call = [&](Op op, const std::string& body) {
         return text_of([&] { both.run(call_operation(op, body)); });
     };
     const std::string none = "offers no scratch space";
-    EXPECT_NE(call(wire::Op::begin_space, begin_body(kOne, 1, 1000)).find(none), std::string::npos);
-    EXPECT_NE(call(wire::Op::stat, strings({key_in(kOne, "a")})).find(none), std::string::npos);
+    EXPECT_NE(call(Op::begin_space, begin_body(kOne, 1, 1000)).find(none), std::string::npos);
+    EXPECT_NE(call(Op::stat, strings({key_in(kOne, "a")})).find(none), std::string::npos);
     EXPECT_NE(text_of([&] { both.get(key_in(kOne, "a")); }).find(none), std::string::npos);
     EXPECT_NE(text_of([&] { both.set(key_in(kOne, "a"), {}); }).find(none), std::string::npos);
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

@@ -17,6 +17,7 @@
 
 #include "base/status.hpp"
 #include "memory/region.hpp"
+#include "rooms.hpp"
 
 // Declared here, as GCC installs no header for it.
 extern "C" std::size_t __sanitizer_get_current_allocated_bytes();
@@ -24,6 +25,8 @@ extern "C" std::size_t __sanitizer_get_current_allocated_bytes();
 namespace ucxstore::test {
 
 using Bytes = std::vector<std::byte>;
+
+constexpr std::uint64_t kMiB = 1 << 20;
 
 // Longer than anything takes under a sanitizer on a busy machine; only a failing test waits it out.
 constexpr std::chrono::seconds kPatience{120};

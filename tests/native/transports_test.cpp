@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/status.hpp"
+#include "rooms.hpp"
 
 namespace ucxstore::test {
 namespace {

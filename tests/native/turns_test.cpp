@@ -8,7 +8,9 @@
 #include <utility>
 #include <vector>
 
-namespace ucxstore {
+#include "rooms.hpp"
+
+namespace ucxstore::test {
 namespace {
 
 // Sessions that work as many turns as they are told, of so many units each.
@@ -104,4 +106,4 @@ TEST_F(TurnsTest, ASessionThatGoesHasNone) {
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

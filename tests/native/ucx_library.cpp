@@ -3,6 +3,8 @@
 
 #include <dlfcn.h>
 
+#include "rooms.hpp"
+
 namespace ucxstore::test {
 namespace {
 

@@ -9,10 +9,8 @@
 #include "shared/shelf.hpp"
 #include "support.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
-
-using namespace test;
 
 class Taken : public testing::Test {
   protected:
@@ -56,7 +54,7 @@ TEST_F(Taken, WhatIsCopiedAfterwardsIsNotUsed) {
     const auto operation = ask(false, answered);
     EXPECT_FALSE(answered);
     EXPECT_EQ(operation->items[0].owned, nullptr);
-    EXPECT_EQ(operation->items[0].size, wire::kAnySize);
+    EXPECT_EQ(operation->items[0].size, kAnySize);
     ask(true, answered);
     EXPECT_FALSE(answered);
     EXPECT_EQ(visible_.hold("a"), nullptr);
@@ -81,4 +79,4 @@ TEST_F(Taken, WhatWasLentSaysSo) {
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

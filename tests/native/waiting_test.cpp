@@ -1,12 +1,10 @@
 // Requests that wait for a source: what their client is told meanwhile, and what it may hold.
 #include "remote_fixture.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
 
-using namespace test;
 using namespace std::chrono_literals;
-using wire::Message;
 
 constexpr std::uint64_t kBudget = 1 << 20;
 
@@ -21,32 +19,30 @@ class Waiting : public testing::Test {
                              "puppet");
         control_ = std::move(pair.other);
         puppet_.connect(address);
-        request(wire::Op::ping, kPing);
-        EXPECT_TRUE(puppet_.until([&] { return count(kPing, wire::Status::ok) == 1; }));
+        request(Op::ping, kPing);
+        EXPECT_TRUE(puppet_.until([&] { return count(kPing, Status::ok) == 1; }));
     }
     ~Waiting() override { control_.reset(); }
 
-    void request(wire::Op op, std::uint64_t number, const std::string& body = {}) {
-        puppet_.send(Message::request, raw(wire::RequestHeader{token_, number, op, 0, 1, 0}), body);
+    void request(Op op, std::uint64_t number, const std::string& body = {}) {
+        puppet_.send(Message::request, raw(RequestHeader{token_, number, op, 0, 1, 0}), body);
     }
     void begin_value(std::uint64_t number, std::uint64_t total, std::uint64_t length) {
-        const std::uint64_t segment = std::max(length, wire::kMinSegmentBytes);
-        const wire::ValueHeader header{token_, number, 0, 0, total, segment, 0, length};
+        const std::uint64_t segment = std::max(length, kMinSegmentBytes);
+        const ValueHeader header{token_, number, 0, 0, total, segment, 0, length};
         puppet_.send(Message::value, raw(header) + "k", std::string(length, 'x'),
-                     length > wire::kEagerBytes ? Puppet::Way::rendezvous : Puppet::Way::eager);
+                     length > kEagerBytes ? Puppet::Way::rendezvous : Puppet::Way::eager);
     }
-    void send_segment(Puppet& from, const wire::Token& token, std::uint64_t total,
-                      std::uint64_t index) {
-        const wire::ValueHeader header{token, 1, 0, 0, total, kSegment, index * kSegment, kSegment};
+    void send_segment(Puppet& from, const Token& token, std::uint64_t total, std::uint64_t index) {
+        const ValueHeader header{token, 1, 0, 0, total, kSegment, index * kSegment, kSegment};
         from.send(Message::value, raw(header) + "k", std::string(kSegment, 'x'),
                   Puppet::Way::rendezvous);
     }
     // How often the puppet was told this of a request.
-    std::size_t count(std::uint64_t number, wire::Status status) {
+    std::size_t count(std::uint64_t number, Status status) {
         return static_cast<std::size_t>(
             std::ranges::count_if(puppet_.received(), [&](const Puppet::Received& one) {
-                const auto reply =
-                    wire::read_header<wire::ReplyHeader>(one.header.data(), one.header.size());
+                const auto reply = read_header<ReplyHeader>(one.header.data(), one.header.size());
                 return reply->request == number && reply->status == status;
             }));
     }
@@ -66,25 +62,25 @@ class Waiting : public testing::Test {
     const std::shared_ptr<CachedSource> remote_ =
         std::make_shared<CachedSource>(64 << 20, kBlock, CachedSource::kForEver, kBudget);
     Loopback both_{remote_};
-    const wire::Token token_ = new_token();
+    const Token token_ = new_token();
     Puppet puppet_;
     Fd control_;
 };
 
 TEST_F(Waiting, IsToldOfForAsLongAsTheSourceMoves) {
-    request(wire::Op::stat, 1, strings({"a"}));
-    request(wire::Op::stat, 2, strings({"b"}));
+    request(Op::stat, 1, strings({"a"}));
+    request(Op::stat, 2, strings({"b"}));
     const auto asked = tickets(2);
-    EXPECT_FALSE(puppet_.until([&] { return count(1, wire::Status::going_on) > 0; }, 1s))
+    EXPECT_FALSE(puppet_.until([&] { return count(1, Status::going_on) > 0; }, 1s))
         << "nothing moves";
     remote_->calls().answer(asked[1], Sizes{1});
-    ASSERT_TRUE(puppet_.until([&] { return count(1, wire::Status::going_on) > 0; }));
-    EXPECT_EQ(count(2, wire::Status::ok), 1u);
-    EXPECT_EQ(count(2, wire::Status::going_on), 0u);
-    const std::size_t told = count(1, wire::Status::going_on);
-    EXPECT_FALSE(puppet_.until([&] { return count(1, wire::Status::going_on) > told; }, 1s));
+    ASSERT_TRUE(puppet_.until([&] { return count(1, Status::going_on) > 0; }));
+    EXPECT_EQ(count(2, Status::ok), 1u);
+    EXPECT_EQ(count(2, Status::going_on), 0u);
+    const std::size_t told = count(1, Status::going_on);
+    EXPECT_FALSE(puppet_.until([&] { return count(1, Status::going_on) > told; }, 1s));
     remote_->calls().answer(asked[0], Sizes{1});
-    EXPECT_TRUE(puppet_.until([&] { return count(1, wire::Status::ok) == 1; }));
+    EXPECT_TRUE(puppet_.until([&] { return count(1, Status::ok) == 1; }));
 }
 
 // Gets that were abandoned are still with the source: others wait until they are not.
@@ -92,8 +88,8 @@ TEST_F(Waiting, AbandonedGetsAreNotReplacedWithoutEnd) {
     constexpr std::uint64_t kMost = Sending::kMaxMessages;
     const auto get = [&](std::uint64_t number) {
         std::string body;
-        wire::put_get_item(body, {"k" + std::to_string(number), {}});
-        request(wire::Op::get, number, body);
+        put_get_item(body, {"k" + std::to_string(number), {}});
+        request(Op::get, number, body);
     };
     for (std::uint64_t number = 1; number <= kMost; ++number) {
         get(number);
@@ -101,11 +97,11 @@ TEST_F(Waiting, AbandonedGetsAreNotReplacedWithoutEnd) {
     const auto asked = tickets(kMost);
     EXPECT_EQ(asked.size(), kMost);
     for (std::uint64_t number = 1; number <= kMost; ++number) {
-        request(wire::Op::abandon, number);
+        request(Op::abandon, number);
         get(kMost + number);
     }
-    request(wire::Op::ping, kPing + 1);
-    ASSERT_TRUE(puppet_.until([&] { return count(kPing + 1, wire::Status::ok) == 1; }));
+    request(Op::ping, kPing + 1);
+    ASSERT_TRUE(puppet_.until([&] { return count(kPing + 1, Status::ok) == 1; }));
     EXPECT_TRUE(remote_->calls().take().empty());
     EXPECT_EQ(both_.counters.abandoned, kMost);
     for (const Calls::Ticket ticket : asked) {
@@ -114,17 +110,17 @@ TEST_F(Waiting, AbandonedGetsAreNotReplacedWithoutEnd) {
     for (const Calls::Ticket ticket : tickets(kMost)) {
         remote_->calls().answer(ticket, Missing{});
     }
-    EXPECT_TRUE(puppet_.until([&] { return count(2 * kMost, wire::Status::missing) == 1; }));
-    EXPECT_EQ(count(kMost, wire::Status::missing), 0u);
+    EXPECT_TRUE(puppet_.until([&] { return count(2 * kMost, Status::missing) == 1; }));
+    EXPECT_EQ(count(kMost, Status::missing), 0u);
 }
 
 // The good client's time-out does not strike what moves, and strikes what does not.
 TEST_F(Waiting, AClientWaitsForWhatMoves) {
-    const auto operation = call_operation(wire::Op::stat, strings({"a"}), 1, 1.5);
+    const auto operation = call_operation(Op::stat, strings({"a"}), 1, 1.5);
     both_.submit(operation);
     tickets(1);
     for (std::uint64_t number = 1; number <= 8; ++number) {
-        request(wire::Op::stat, number, strings({"b"}));
+        request(Op::stat, number, strings({"b"}));
         const auto asked = tickets(1);
         EXPECT_FALSE(puppet_.until([&] { return operation->done(); }, 500ms)) << number;
         remote_->calls().answer(asked[0], Sizes{1});
@@ -136,16 +132,16 @@ TEST_F(Waiting, AClientWaitsForWhatMoves) {
 TEST_F(Waiting, SmallValuesThatNobodyTakesAreBounded) {
     const std::uint64_t kMost =
         kLimits[static_cast<std::size_t>(Held::small_values)].of_session / (1000 + kValueBytes);
-    EXPECT_GT(kMost, 4 * wire::kMaxUnanswered);
+    EXPECT_GT(kMost, 4 * kMaxUnanswered);
     for (std::uint64_t number = 1; number <= kMost + 100; ++number) {
         begin_value(number, 1000, 1000);
     }
-    EXPECT_TRUE(puppet_.until([&] { return count(kMost + 100, wire::Status::busy) == 1; }));
+    EXPECT_TRUE(puppet_.until([&] { return count(kMost + 100, Status::busy) == 1; }));
     EXPECT_EQ(remote_->writes().taken(), kMost * 1000);
     for (const Calls::Ticket ticket : tickets(kMost)) {
         remote_->calls().answer(ticket, Stored{true, "e"});
     }
-    EXPECT_TRUE(puppet_.until([&] { return count(kMost, wire::Status::ok) == 1; }));
+    EXPECT_TRUE(puppet_.until([&] { return count(kMost, Status::ok) == 1; }));
     both_.client->close(both_.connection);
 }
 
@@ -205,7 +201,7 @@ TEST_F(Waiting, OneThatSendsTooLittleIsEndedWhereOthersWait) {
 TEST_F(Waiting, TheSessionsOfAnOriginShareItsRoom) {
     struct Greedy {
         Puppet puppet;
-        wire::Token token = new_token();
+        Token token = new_token();
         Fd control;
     };
     std::vector<std::unique_ptr<Greedy>> all;
@@ -219,8 +215,7 @@ TEST_F(Waiting, TheSessionsOfAnOriginShareItsRoom) {
                              one.puppet.address(), {"greedy", {}, "greedy"});
         one.control = std::move(pair.other);
         one.puppet.connect(address);
-        one.puppet.send(Message::request,
-                        raw(wire::RequestHeader{one.token, kPing, wire::Op::ping, 0, 1, 0}));
+        one.puppet.send(Message::request, raw(RequestHeader{one.token, kPing, Op::ping, 0, 1, 0}));
         ASSERT_TRUE(one.puppet.until([&] { return !one.puppet.received().empty(); }));
         send_segment(one.puppet, one.token, kBudget / 4, 0);
         const std::uint64_t expected = (static_cast<std::uint64_t>(i) + 1) * (kBudget / 4);
@@ -253,8 +248,8 @@ TEST_F(Waiting, ValuesThatNobodyTakesAreNotKept) {
     constexpr std::uint64_t kMost = Sending::kMaxMessages;
     for (std::uint64_t number = 1; number <= kMost; ++number) {
         std::string body;
-        wire::put_get_item(body, {"k" + std::to_string(number), {}});
-        request(wire::Op::get, number, body);
+        put_get_item(body, {"k" + std::to_string(number), {}});
+        request(Op::get, number, body);
     }
     std::vector<std::weak_ptr<Region>> values;
     for (const Calls::Ticket ticket : tickets(kMost)) {
@@ -299,16 +294,16 @@ TEST(WaitingForMemory, WhatIsRefusedKeepsNoRoom) {
     constexpr std::uint64_t kRoom = 8 << 20;
     const auto storage = std::make_shared<MemoryStorage>(Quota::of_memory(kRoom));
     Loopback both{Options{}, false, storage};
-    const wire::Token token = new_token();
+    const Token token = new_token();
     Puppet puppet;
     ControlPair pair = control_pair();
     auto worker = both.server->open(-1, SharedMemory::on);
     const std::string address = worker->address();
     both.server->attach(std::move(worker), std::move(pair.one), token, puppet.address(), "puppet");
     puppet.connect(address);
-    puppet.send(Message::request, raw(wire::RequestHeader{token, 1, wire::Op::ping, 0, 1, 0}));
+    puppet.send(Message::request, raw(RequestHeader{token, 1, Op::ping, 0, 1, 0}));
     ASSERT_TRUE(puppet.until([&] { return puppet.received().size() == 1; }));
-    const wire::ValueHeader header{token, 2, 0, 0, 2 * kRoom, 4096, 0, 4096};
+    const ValueHeader header{token, 2, 0, 0, 2 * kRoom, 4096, 0, 4096};
     puppet.send(Message::value, raw(header) + "k", std::string(4096, 'x'));
     ASSERT_TRUE(puppet.until([&] { return puppet.received().size() == 2; })) << "it is refused";
     EXPECT_EQ(storage->memory_limit()->writes().taken(), 0u);
@@ -316,4 +311,4 @@ TEST(WaitingForMemory, WhatIsRefusedKeepsNoRoom) {
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

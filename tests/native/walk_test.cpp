@@ -18,7 +18,7 @@
 #include "support.hpp"
 #include "walks.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -65,7 +65,7 @@ class WalkTest : public testing::TestWithParam<bool> {
     }
     Walk walk(StorageCall call) { return {storage_, std::move(call), brake_}; }
 
-    test::TemporaryDirectory directory_;
+    TemporaryDirectory directory_;
     const std::vector<std::string> keys_ = some_keys(1500);
     std::shared_ptr<Storage> storage_;
     const std::shared_ptr<Brake> brake_ = std::make_shared<Brake>();
@@ -129,7 +129,7 @@ TEST_P(WalkTest, ChangesNothingOnceItIsStopped) {
         } catch (const Stopped&) {
         }
     });
-    EXPECT_TRUE(test::eventually([&] { return !storage_->size("deep/0.x"); }));
+    EXPECT_TRUE(eventually([&] { return !storage_->size("deep/0.x"); }));
     brake_->stop();
     storage_->receive("a/new", 0)->commit(false);
     storage_->receive("zz/new", 0)->commit(false);
@@ -152,7 +152,7 @@ TEST_P(WalkTest, ChangesNothingOnceItsMandateHasEnded) {
     EXPECT_FALSE(removal.step(TimePoint::min()));
     const auto left = list("", 1 << 20);
     ended = true;
-    EXPECT_EQ(test::error_of([&] { removal.step(TimePoint::max()); }), ErrorKind::denied);
+    EXPECT_EQ(error_of([&] { removal.step(TimePoint::max()); }), ErrorKind::denied);
     EXPECT_EQ(list("", 1 << 20), left);
 
     auto walkers = std::make_shared<Walkers>();
@@ -161,11 +161,11 @@ TEST_P(WalkTest, ChangesNothingOnceItsMandateHasEnded) {
                                     StorageCall(ListCall{"", false, "", 1 << 20})}) {
         const auto errand = std::make_shared<Errand>(
             storage_, call, [](std::uint64_t) {},
-            [&](const Answer& answer) { denied += answer.status == wire::Status::denied ? 1 : 0; },
+            [&](const Answer& answer) { denied += answer.status == Status::denied ? 1 : 0; },
             CatchUp(), mandate);
         ASSERT_TRUE(walkers->start(errand));
     }
-    EXPECT_TRUE(walkers->settle(test::kPatience));
+    EXPECT_TRUE(walkers->settle(kPatience));
     EXPECT_EQ(denied, 3);
     EXPECT_EQ(list("", 1 << 20), left);
 }
@@ -179,14 +179,14 @@ TEST_P(WalkTest, TellsOnceHowItEnded) {
         errands.push_back(std::make_shared<Errand>(
             storage_, MeasureCall{"flat/"}, [&](std::uint64_t) { ++moves; },
             [&](Answer answer) {
-                EXPECT_EQ(answer.status, wire::Status::ok);
-                wire::Reader reader(std::as_bytes(std::span(answer.payload)));
+                EXPECT_EQ(answer.status, Status::ok);
+                Reader reader(std::as_bytes(std::span(answer.payload)));
                 EXPECT_EQ(reader.u64(), 1500u);
                 ++answers;
             }));
         ASSERT_TRUE(walkers->start(errands.back()));
     }
-    EXPECT_TRUE(walkers->settle(test::kPatience));
+    EXPECT_TRUE(walkers->settle(kPatience));
     EXPECT_EQ(answers, 40);
 
     std::atomic<bool> answered = false;
@@ -195,7 +195,7 @@ TEST_P(WalkTest, TellsOnceHowItEnded) {
         [&](const Answer&) { answered = true; });
     stopped->stop();
     ASSERT_TRUE(walkers->start(stopped));
-    EXPECT_TRUE(walkers->settle(test::kPatience));
+    EXPECT_TRUE(walkers->settle(kPatience));
     EXPECT_FALSE(answered);
     EXPECT_EQ(list("", 1 << 20).size(), keys_.size());
 }
@@ -218,7 +218,7 @@ INSTANTIATE_TEST_SUITE_P(Storages, WalkTest, testing::Bool(),
                          [](const auto& info) { return info.param ? "Directory" : "Memory"; });
 
 TEST(DirectoryListing, TakesBoundedMemoryHoweverManyNamesThereAre) {
-    test::TemporaryDirectory directory;
+    TemporaryDirectory directory;
     const int folder = open(directory.path().c_str(), O_DIRECTORY | O_RDONLY);
     std::string long_name(100, 'n');
     for (int i = 0; i < 30'000; ++i) {
@@ -226,14 +226,14 @@ TEST(DirectoryListing, TakesBoundedMemoryHoweverManyNamesThereAre) {
     }
     close(folder);
     DirectoryStorage storage(directory.path(), Durability::none, Writers::Mode::none, 1 << 20);
-    const std::uint64_t before = test::heap_bytes();
+    const std::uint64_t before = heap_bytes();
     std::uint64_t most = 0;
     const Page page = storage.list("", false, "", 10'000, [&] {
-        most = std::max(most, test::heap_bytes() - std::min(before, test::heap_bytes()));
+        most = std::max(most, heap_bytes() - std::min(before, heap_bytes()));
     });
     EXPECT_EQ(page.names.size(), 10'000 / 107u);
     EXPECT_LT(most, 2u << 20);  // of 4 MB of names
-    EXPECT_EQ(test::remove_prefix(storage, ""), 30'000u);
+    EXPECT_EQ(remove_prefix(storage, ""), 30'000u);
 }
 
 // Its memory has run out.
@@ -246,7 +246,7 @@ class NoMemory : public MemoryStorage {
 TEST(AnswerAtOnce, TellsOfAWantOfMemoryAndGoesOn) {
     const auto storage = std::make_shared<NoMemory>();
     for (const StorageCall& call : {StorageCall(StatCall{{"k"}}), StorageCall(RemoveCall{{"k"}})}) {
-        EXPECT_EQ(answer_at_once(storage, call).status, wire::Status::storage);
+        EXPECT_EQ(answer_at_once(storage, call).status, Status::storage);
     }
 }
 
@@ -275,10 +275,10 @@ TEST(UnreadableFolder, IsToldOnceAndTheOtherKeysAreMeasuredAndRemoved) {
     EXPECT_EQ(std::get<Measure>(*result).keys, 60u);
     EXPECT_EQ(std::get<Measure>(*result).unreadable, std::vector<std::string>{"locked"});
 
-    EXPECT_EQ(test::error_of([&] { test::remove_prefix(*storage, ""); }), ErrorKind::storage);
-    EXPECT_EQ(test::measure(*storage, "", false).keys, 0u);
-    EXPECT_EQ(test::measure(*storage, "", true).unreadable.size(), 1u);
+    EXPECT_EQ(error_of([&] { remove_prefix(*storage, ""); }), ErrorKind::storage);
+    EXPECT_EQ(measure(*storage, "", false).keys, 0u);
+    EXPECT_EQ(measure(*storage, "", true).unreadable.size(), 1u);
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

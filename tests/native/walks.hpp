@@ -6,6 +6,7 @@
 #include <utility>
 #include <variant>
 
+#include "rooms.hpp"
 #include "sessions/walk.hpp"
 
 namespace ucxstore::test {

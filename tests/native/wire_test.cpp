@@ -9,10 +9,8 @@
 #include "base/status.hpp"
 #include "support.hpp"
 
-namespace ucxstore::wire {
+namespace ucxstore::test {
 namespace {
-
-using test::error_of;
 
 std::span<const std::byte> bytes(const std::string& text) {
     return std::as_bytes(std::span(text.data(), text.size()));
@@ -349,9 +347,9 @@ TEST(Segments, WhatDoesNotFitIsRefused) {
     EXPECT_FALSE(taken(10 * kStep, kStep, kStep, kStep - 1));
     EXPECT_FALSE(taken(10 * kStep, kStep, 10 * kStep, 0));
     EXPECT_FALSE(taken(10 * kStep, kStep, ~0ull - kStep + 1, kStep));
-    EXPECT_FALSE(taken(kMaxValueBytes + 1, 1ull << 40, 0, 1ull << 40));
+    EXPECT_FALSE(taken(protocol::kMaxValueBytes + 1, 1ull << 40, 0, 1ull << 40));
     EXPECT_FALSE(taken(~0ull, ~0ull, 0, ~0ull));
-    EXPECT_FALSE(taken(kMaxValueBytes, kStep, 0, kStep)) << "too many";
+    EXPECT_FALSE(taken(protocol::kMaxValueBytes, kStep, 0, kStep)) << "too many";
 
     Segments segments;
     ASSERT_TRUE(segments.add(10 * kStep, kStep, 0, kStep));
@@ -409,4 +407,4 @@ TEST(Resolve, ClampsAsSlicesDo) {
 }
 
 }  // namespace
-}  // namespace ucxstore::wire
+}  // namespace ucxstore::test

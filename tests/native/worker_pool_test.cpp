@@ -14,11 +14,8 @@
 
 #include "support.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
-
-using test::eventually;
-using test::kPatience;
 
 // Tasks wait here until they are let go.
 class Barrier {
@@ -207,4 +204,4 @@ TEST(WorkerPool, RunsWhatWasPostedWhenItIsGone) {
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test

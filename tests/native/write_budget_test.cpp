@@ -3,13 +3,9 @@
 
 #include "remote_fixture.hpp"
 
-namespace ucxstore {
+namespace ucxstore::test {
 namespace {
 
-using test::Bytes;
-using test::eventually;
-using test::Loopback;
-using test::pattern;
 using Room = WriteBudget::Room;
 
 // What a taker has, as soon as it has it.
@@ -130,8 +126,7 @@ class Writes : public testing::TestWithParam<Options> {
         return found;
     }
     std::shared_ptr<Operation> set(const std::string& key, Bytes& value, double timeout_s = 60) {
-        const auto operation =
-            test::set_operation({{key, test::memory_of(value)}}, false, timeout_s);
+        const auto operation = set_operation({{key, memory_of(value)}}, false, timeout_s);
         both_.submit(operation);
         return operation;
     }
@@ -149,7 +144,7 @@ class Writes : public testing::TestWithParam<Options> {
     std::uint64_t taken() { return remote_->writes().taken(); }
 
     const std::shared_ptr<CachedSource> remote_ =
-        std::make_shared<CachedSource>(64 << 20, test::kBlock, CachedSource::kForEver, kRoom);
+        std::make_shared<CachedSource>(64 << 20, kBlock, CachedSource::kForEver, kRoom);
     Loopback both_{remote_, GetParam()};
     std::vector<std::pair<Calls::Ticket, PutCall>> puts_;
 };
@@ -164,14 +159,14 @@ TEST_P(Writes, NoMoreOfThemThanThereIsRoomFor) {
     constexpr std::size_t kCount = 100;
     constexpr std::uint64_t kSize = kRoom / 10;
     std::vector<Bytes> values;
-    std::vector<test::Set> sets;
+    std::vector<Set> sets;
     for (std::size_t i = 0; i < kCount; ++i) {
         values.push_back(pattern(kSize, static_cast<unsigned>(i)));
     }
     for (std::size_t i = 0; i < kCount; ++i) {
-        sets.push_back({std::to_string(i), test::memory_of(values[i])});
+        sets.push_back({std::to_string(i), memory_of(values[i])});
     }
-    const auto operation = test::set_operation(sets);
+    const auto operation = set_operation(sets);
     both_.submit(operation);
     std::size_t stored = 0;
     std::size_t most = 0;
@@ -189,7 +184,7 @@ TEST_P(Writes, NoMoreOfThemThanThereIsRoomFor) {
         ++stored;
     }
     EXPECT_EQ(most, 10u);
-    test::finish(operation);
+    finish(operation);
     EXPECT_TRUE(eventually([&] { return taken() == 0; }));
 }
 
@@ -204,14 +199,14 @@ TEST_P(Writes, ALargeOneGoesAloneAndSmallOnesGoByIt) {
     ASSERT_TRUE(wait_for_puts(2));
     EXPECT_EQ(puts_[1].second.key, "small") << "it is in memory already";
     store(puts_[1].first);
-    test::finish(third);
+    finish(third);
     EXPECT_FALSE(second->done());
     EXPECT_EQ(puts_.size(), 2u);
     store(puts_[0].first);
-    test::finish(first);
+    finish(first);
     ASSERT_TRUE(wait_for_puts(3));
     store(puts_[2].first);
-    test::finish(second);
+    finish(second);
     EXPECT_EQ(both_.get("large"), large);
     EXPECT_EQ(both_.get("next"), next);
 }
@@ -223,12 +218,12 @@ TEST_P(Writes, WhatIsReadGoesByThem) {
     const auto second = set("second", value);
     EXPECT_TRUE(eventually([&] { return both_.server->busy(); }));
     store(puts_[0].first);
-    test::finish(first);
+    finish(first);
     ASSERT_TRUE(wait_for_puts(2));
     EXPECT_EQ(both_.get("first"), value);
     EXPECT_FALSE(second->done());
     store(puts_[1].first);
-    test::finish(second);
+    finish(second);
 }
 
 // One that is cancelled leaves the others alone.
@@ -239,13 +234,13 @@ TEST_P(Writes, OneThatIsCancelledWhileItWaitsIsForgotten) {
     const auto given_up = set("given up", value);
     const auto next = set("next", value);
     both_.client->cancel(both_.connection, given_up);
-    ASSERT_TRUE(given_up->wait_for(test::kPatience));
+    ASSERT_TRUE(given_up->wait_for(kPatience));
     store(puts_[0].first);
-    test::finish(first);
+    finish(first);
     ASSERT_TRUE(wait_for_puts(2));
     EXPECT_EQ(puts_[1].second.key, "next");
     store(puts_[1].first);
-    test::finish(next);
+    finish(next);
     EXPECT_TRUE(eventually([&] { return taken() == 0; }));
 }
 
@@ -255,15 +250,15 @@ TEST_P(Writes, OneThatWaitsTooLongIsGivenUp) {
     const auto first = set("first", value);
     ASSERT_TRUE(wait_for_puts(1));
     const auto late = set("late", value, 0.2);
-    ASSERT_TRUE(late->wait_for(test::kPatience));
-    EXPECT_EQ(test::error_of([&] { late->check(); }), ErrorKind::change_timeout);
+    ASSERT_TRUE(late->wait_for(kPatience));
+    EXPECT_EQ(error_of([&] { late->check(); }), ErrorKind::change_timeout);
     both_.connection = both_.connect();  // the other one went with what stood still on it
     const auto next = set("next", value);
     store(puts_[0].first);
     ASSERT_TRUE(wait_for_puts(2));
     EXPECT_EQ(puts_[1].second.key, "next");
     store(puts_[1].first);
-    test::finish(next);
+    finish(next);
     EXPECT_TRUE(eventually([&] { return taken() == 0; }));
     EXPECT_TRUE(eventually([&] { return !both_.server->busy(); }));
 }
@@ -283,7 +278,7 @@ TEST_P(Writes, AClientThatGoesTakesWhatWaitsAlong) {
     ASSERT_TRUE(wait_for_puts(2));
     EXPECT_EQ(puts_[1].second.key, "third");
     store(puts_[1].first);
-    test::finish(third);
+    finish(third);
 }
 
 TEST_P(Writes, AServerGoesWithThemWaiting) {
@@ -294,12 +289,12 @@ TEST_P(Writes, AServerGoesWithThemWaiting) {
     EXPECT_TRUE(eventually([&] { return both_.server->busy(); }));
     both_.server.reset();
     for (const auto& operation : {first, second}) {
-        ASSERT_TRUE(operation->wait_for(test::kPatience));
-        EXPECT_EQ(test::error_of([&] { operation->check(); }), ErrorKind::change_lost);
+        ASSERT_TRUE(operation->wait_for(kPatience));
+        EXPECT_EQ(error_of([&] { operation->check(); }), ErrorKind::change_lost);
     }
     store(puts_[0].first);
     EXPECT_EQ(taken(), 0u);
 }
 
 }  // namespace
-}  // namespace ucxstore
+}  // namespace ucxstore::test
