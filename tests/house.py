@@ -88,6 +88,16 @@ NATIVE_CLASS = re.compile(
     re.MULTILINE,
 )
 
+# Of another room of native/, a file may say that there is a class, without its header.
+NATIVE_FORWARD = re.compile(
+    r"^namespace ucxstore::\w+ \{\n(?:(?:class|struct) \w+;\n)+\}$", re.MULTILINE
+)
+# Where a file opens a namespace of ours, or takes in all names of another.
+NATIVE_NAMESPACE = re.compile(
+    r"^namespace (ucxstore\b[\w:]*) \{$|^ *(using namespace (?!std::|nb::|nanobind::).*;)$",
+    re.MULTILINE,
+)
+
 type Import = tuple[Path, int, str]
 
 
@@ -338,6 +348,26 @@ def upward_includes(native: Path) -> list[str]:
                 found.append(f"{inside}:{number}: in no layer of tests/house.py: {line.strip()}")
             elif height[match[1]] >= height[here] or match[1] in NATIVE_FORBIDDEN.get(here, ()):
                 found.append(f"{inside}:{number}: {here} includes {line.split()[1]}")
+    return found
+
+
+def wrong_namespaces(native: Path) -> list[str]:
+    """Return where a file opens another namespace than its folder's, and files that open none.
+
+    A file that only defines macros needs none.
+    """
+    found = []
+    for file in sorted(native.rglob("*.[ch]pp")):
+        inside = file.relative_to(native)
+        room = f"ucxstore::{inside.parts[0]}"
+        text = file.read_text()
+        opened = [
+            one[1] or one[2] for one in NATIVE_NAMESPACE.finditer(NATIVE_FORWARD.sub("", text))
+        ]
+        wrong = [one for one in opened if one != room and not one.startswith(f"{room}::")]
+        found += [f"{inside}: {one}" for one in wrong]
+        if not opened and re.search(r"^[^#/\s]", text.replace("\\\n", ""), re.MULTILINE):
+            found.append(f"{inside}: no {room}")
     return found
 
 

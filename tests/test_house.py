@@ -40,6 +40,10 @@ def test_native_folders_include_downward() -> None:
     assert house.upward_includes(ROOT / "native") == []
 
 
+def test_native_namespaces_are_the_folders() -> None:
+    assert house.wrong_namespaces(ROOT / "native") == []
+
+
 def test_the_layout_described_is_the_layout_there() -> None:
     assert house.undescribed(ROOT) == []
 
@@ -293,6 +297,27 @@ def test_an_upward_include_is_found(file: str, included: str, copy: Path) -> Non
     assert house.upward_includes(copy / "native") == [
         f'{file}:{line}: {Path(file).parent} includes "{included}"'
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("namespace ucxstore {\nint f();\n}", ["ucxstore"]),
+        ("namespace ucxstore::base {\nint f();\n}", ["ucxstore::base"]),
+        ("using namespace base;", ["using namespace base;"]),
+        ("namespace ucxstore::base {\nclass Fd;\n}", []),
+        ("namespace ucxstore::memory::pages {\n}", []),
+    ],
+)
+def test_a_namespace_of_another_folder_is_found(text: str, found: list[str], copy: Path) -> None:
+    plant(copy / "native/memory/region.hpp", text)
+    expected = [f"memory/region.hpp: {one}" for one in found]
+    assert house.wrong_namespaces(copy / "native") == expected
+
+
+def test_a_native_file_without_a_namespace_is_found(copy: Path) -> None:
+    (copy / "native/memory/new.hpp").write_text("#pragma once\n\nint f();\n")
+    assert house.wrong_namespaces(copy / "native") == ["memory/new.hpp: no ucxstore::memory"]
 
 
 def test_a_package_that_is_not_described_is_found(copy: Path) -> None:
