@@ -52,8 +52,14 @@ type Outcome = Done | Refused | NotSent | Unknown
 # ---- events ----
 
 
+class Event:
+    """What comes in."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
-class Contacted:
+class Contacted(Event):
     """Others can reach this server from now on, so it joins them."""
 
     addresses: tuple[str, ...] = ()
@@ -62,7 +68,7 @@ class Contacted:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Event):
     """A client asks for a change.
 
     `value` is for the function `holds` of the machine alone; ``None`` for a removal.
@@ -74,7 +80,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class GivenUp:
+class GivenUp(Event):
     """Nobody waits for a change any more. Before it is sent, it ends.
 
     A removal of a prefix goes on once it is sent, and later changes below that wait for its end.
@@ -86,14 +92,14 @@ class GivenUp:
 
 
 @dataclass(frozen=True, slots=True)
-class TurnCame:
+class TurnCame(Event):
     """The request of a change, of which `Carry` has told, can be sent now. `Go` follows, or not."""
 
     change: int
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Event):
     """The source has answered the request of a change, or was waited for in vain."""
 
     change: int
@@ -101,7 +107,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Doubted:
+class Doubted(Event):
     """A request was given up, and the source may still carry it out.
 
     It fails if its `condition` does not hold then: see `holds` of the machine.
@@ -113,19 +119,19 @@ class Doubted:
 
 
 @dataclass(frozen=True, slots=True)
-class Landed:
+class Landed(Event):
     """The source has answered such a request after all."""
 
     doubt: int
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class Heard(Event):
     """The source has answered any call."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(Event):
     """The source has answered a `AskSource`."""
 
     request: int
@@ -133,14 +139,14 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(Event):
     """Another server has made a link to this one."""
 
     link: int
 
 
 @dataclass(frozen=True, slots=True)
-class Dialled:
+class Dialled(Event):
     """A link was made, as `Dial` has asked for."""
 
     dial: int
@@ -148,7 +154,7 @@ class Dialled:
 
 
 @dataclass(frozen=True, slots=True)
-class NotDialled:
+class NotDialled(Event):
     """No link could be made."""
 
     dial: int
@@ -156,7 +162,7 @@ class NotDialled:
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class Received(Event):
     """A message has come."""
 
     link: int
@@ -164,86 +170,73 @@ class Received:
 
 
 @dataclass(frozen=True, slots=True)
-class Broke:
+class Broke(Event):
     """A link has ended, by itself or from its other end."""
 
     link: int
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Event):
     """Time has passed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
+class Leave(Event):
     """The server ends. Nothing is sent for clients any more."""
 
-
-type Event = (
-    Contacted
-    | Asked
-    | GivenUp
-    | TurnCame
-    | Ended
-    | Doubted
-    | Landed
-    | Heard
-    | Answered
-    | Accepted
-    | Dialled
-    | NotDialled
-    | Received
-    | Broke
-    | Tick
-    | Leave
-)
 
 # ---- what is asked of the source, beside changes, and the answers ----
 
 
+class What:
+    """What the source is asked."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
-class WritePresence:
+class WritePresence(What):
     """Write a presence. The answer is ``None``."""
 
     presence: Presence
 
 
 @dataclass(frozen=True, slots=True)
-class ListAll:
+class ListAll(What):
     """List presences and notes. The answer is `PeerListing`."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReadPresence:
+class ReadPresence(What):
     """Read a presence. The answer is a `FoundPresence`, `Fenced`, or ``None`` if it is missing."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class IsOver:
+class IsOver(What):
     """Tell whether the process of a presence is known to have ended; a `bool`, from this host."""
 
     presence: Presence
 
 
 @dataclass(frozen=True, slots=True)
-class Fence:
+class Fence(What):
     """Overwrite a presence with "fenced". The answer is ``None``."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class RemovePresence:
+class RemovePresence(What):
     """Remove a presence, which may be missing. The answer is ``None``."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class WriteNote:
+class WriteNote(What):
     """Write of which names the requests may still be carried out. The answer is ``None``."""
 
     note: str
@@ -251,30 +244,17 @@ class WriteNote:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadNote:
+class ReadNote(What):
     """Read that. The answer is `Names`, or ``None`` if it is missing."""
 
     note: str
 
 
 @dataclass(frozen=True, slots=True)
-class RemoveNotes:
+class RemoveNotes(What):
     """Remove all notes whose names begin so. The answer is ``None``."""
 
     start: str
-
-
-type What = (
-    WritePresence
-    | ListAll
-    | ReadPresence
-    | IsOver
-    | Fence
-    | RemovePresence
-    | WriteNote
-    | ReadNote
-    | RemoveNotes
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,8 +295,14 @@ type Answer = bool | PeerListing | FoundPresence | Fenced | Names | Failed | Non
 # ---- actions, to be done in their order ----
 
 
+class Action:
+    """What is to be done."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
-class Tell:
+class Tell(Action):
     """Send a message on a link, after those before."""
 
     link: int
@@ -324,14 +310,14 @@ class Tell:
 
 
 @dataclass(frozen=True, slots=True)
-class HangUp:
+class HangUp(Action):
     """End a link, once all was sent. No `Broke` need follow."""
 
     link: int
 
 
 @dataclass(frozen=True, slots=True)
-class Dial:
+class Dial(Action):
     """Make a link to the server of a presence. `Dialled` or `NotDialled` follows, some time."""
 
     dial: int
@@ -339,7 +325,7 @@ class Dial:
 
 
 @dataclass(frozen=True, slots=True)
-class AskSource:
+class AskSource(Action):
     """Ask the source. `Answered` follows some time, in any order."""
 
     request: int
@@ -347,21 +333,21 @@ class AskSource:
 
 
 @dataclass(frozen=True, slots=True)
-class Carry:
+class Carry(Action):
     """A change may be sent soon: say `TurnCame` when the source has a turn for it."""
 
     change: int
 
 
 @dataclass(frozen=True, slots=True)
-class Go:
+class Go(Action):
     """Send the request of a change now. `Ended` follows."""
 
     change: int
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Action):
     """Tell the client how its change has ended. `keep`: the cache may keep what was written."""
 
     change: int
@@ -370,51 +356,35 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class AskFor:
+class AskFor(Action):
     """Answer no get of these from the cache; forget them, and what is on its way of them."""
 
     names: Names
 
 
 @dataclass(frozen=True, slots=True)
-class Trust:
+class Trust(Action):
     """The cache may answer for these again, but not with what is on its way now."""
 
     names: Names
 
 
 @dataclass(frozen=True, slots=True)
-class Believe:
+class Believe(Action):
     """The cache may answer, for all but what is asked for, until then; 0.0 for no longer."""
 
     until: float
 
 
 @dataclass(frozen=True, slots=True)
-class ForgetAll:
+class ForgetAll(Action):
     """Forget all that the cache has, and keep nothing that is on its way."""
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class Notice(Action):
     """Something that an operator may want to know: "fencing", "fenced", "yielding" and so on."""
 
     event: str
     why: str = ""
     presence: Presence | None = None
-
-
-type Action = (
-    Tell
-    | HangUp
-    | Dial
-    | AskSource
-    | Carry
-    | Go
-    | Reply
-    | AskFor
-    | Trust
-    | Believe
-    | ForgetAll
-    | Notice
-)
