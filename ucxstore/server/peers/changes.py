@@ -16,7 +16,6 @@ from ucxstore.server.peers.events import (
     Reply,
     Unknown,
 )
-from ucxstore.server.peers.lease import CacheLease
 from ucxstore.server.peers.ledger import Ledger
 from ucxstore.server.peers.notes import SourceNotes
 from ucxstore.server.peers.state import Change, State
@@ -25,11 +24,10 @@ from ucxstore.server.peers.state import Change, State
 class Changes:
     """Changes that clients have asked for: queued by key, told to all peers, sent, concluded."""
 
-    def __init__(self, state: State, ledger: Ledger, notes: SourceNotes, lease: CacheLease) -> None:
+    def __init__(self, state: State, ledger: Ledger, notes: SourceNotes) -> None:
         self.state = state
         self.ledger = ledger
         self.notes = notes
-        self.lease = lease
 
     def ask(self, event: Asked) -> None:
         """Queue a change behind earlier ones of its keys, and begin it if there are none."""
@@ -239,7 +237,7 @@ class Changes:
                     continue
                 change.noted = True
             if state.now >= state.lease_until:
-                self.lease.look()
+                state.look()
                 break
             del state.unready[number]
             if change.step == "told":

@@ -42,7 +42,6 @@ from ucxstore.server.peers.events import (
     Unknown,
     WriteNote,
 )
-from ucxstore.server.peers.lease import CacheLease
 from ucxstore.server.peers.ledger import Ledger
 from ucxstore.server.peers.messages import Bye
 from ucxstore.server.peers.names import Names
@@ -67,9 +66,8 @@ class PeerMachine:
         self.state = state
         self.ledger = self.Ledger(state)
         self.notes = SourceNotes(state)
-        self.lease = CacheLease(state)
-        self.changes = self.Changes(state, self.ledger, self.notes, self.lease)
-        self.peering = self.Peering(state, self.ledger, self.notes, self.lease, self.changes)
+        self.changes = self.Changes(state, self.ledger, self.notes)
+        self.peering = self.Peering(state, self.ledger, self.notes, self.changes)
 
     def start(self) -> list[Action]:
         """Return what is to be done before any event."""
@@ -183,7 +181,7 @@ class PeerMachine:
             change.behind.clear()
             sent = change.step in ("sent", "made")
             self.changes.conclude(number, Unknown(why) if sent else Refused(why))
-        self.lease.hold_until(0.0)
+        state.hold_lease(0.0)
         presence, note = state.presence, state.note
         for peer in state.peers.values():
             if peer.link:

@@ -26,7 +26,6 @@ from ucxstore.server.peers.events import (
     Unknown,
     WritePresence,
 )
-from ucxstore.server.peers.lease import CacheLease
 from ucxstore.server.peers.ledger import Ledger
 from ucxstore.server.peers.messages import Begin, Bye, End, Hello, Here, Message, Noted, Synced
 from ucxstore.server.peers.names import Names
@@ -41,13 +40,10 @@ _MOST_UNREACHED = 100
 class Peering:
     """A membership among the peers: join, look at the own presence, link, shut out, quit."""
 
-    def __init__(
-        self, state: State, ledger: Ledger, notes: SourceNotes, lease: CacheLease, changes: Changes
-    ) -> None:
+    def __init__(self, state: State, ledger: Ledger, notes: SourceNotes, changes: Changes) -> None:
         self.state = state
         self.ledger = ledger
         self.notes = notes
-        self.lease = lease
         self.changes = changes
 
     def join(self) -> None:
@@ -195,7 +191,7 @@ class Peering:
         state.out.append(ForgetAll())
         for change in state.changes.values():
             change.alone = False
-        self.lease.hold_until(looked_at + times.LEASE_SECONDS)
+        state.hold_lease(looked_at + times.LEASE_SECONDS)
         state.look_at = state.now + times.RENEW_SECONDS
         state.yields_until = state.now + times.YIELD_SECONDS
         state.out.append(Notice("joined"))
@@ -228,7 +224,7 @@ class Peering:
     def _quit(self) -> None:
         """Rely on nothing until the next joining."""
         state = self.state
-        self.lease.hold_until(0.0)
+        state.hold_lease(0.0)
         state.phase = "out"
         for peer in list(state.peers.values()):
             self._forget(peer, say=True)
@@ -259,13 +255,13 @@ class Peering:
             state.look_at = min(state.look_at, state.look_after)
             return
         if isinstance(answer, FoundPresence) and answer.presence == state.presence:
-            self.lease.hold_until(max(state.lease_until, began + times.LEASE_SECONDS))
+            state.hold_lease(max(state.lease_until, began + times.LEASE_SECONDS))
             for peer in state.peers.values():
                 if peer.recovery == "check" and peer.until <= began:
                     state.out.append(Notice("fencing", peer.why, peer.presence))
                     self._fence(peer)
                 elif peer.recovery == "check":
-                    self.lease.look()
+                    state.look()
         else:
             state.out.append(Notice("fenced"))
             self._rejoin()
@@ -478,7 +474,7 @@ class Peering:
             # Whoever was shut out, and does not know it, must not shut out others for that.
             peer.recovery, peer.until = "check", state.now
             state.look_after = 0.0
-            self.lease.look()
+            state.look()
         else:
             state.out.append(Notice("fencing", peer.why, presence))
             self._fence(peer)
@@ -587,7 +583,7 @@ class Peering:
         state = self.state
         now = state.now
         if state.look_at <= now:
-            self.lease.look()
+            state.look()
         if state.yields and state.yields_until <= now and not state.trials:
             state.yields_until = now + times.YIELD_SECONDS
             state.request(ListAll(), "trial")

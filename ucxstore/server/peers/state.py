@@ -5,7 +5,18 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Literal, cast
 
-from ucxstore.server.peers.events import Action, Answer, AskSource, Contacted, Outcome, Tell, What
+from ucxstore.server.peers import times
+from ucxstore.server.peers.events import (
+    Action,
+    Answer,
+    AskSource,
+    Believe,
+    Contacted,
+    Outcome,
+    ReadPresence,
+    Tell,
+    What,
+)
 from ucxstore.server.peers.messages import Message
 from ucxstore.server.peers.names import Name, Names
 from ucxstore.server.peers.presence import Presence
@@ -292,6 +303,20 @@ class State(StateRecord):
         for peer in self.peers.values():
             if peer.link:
                 self.out.append(Tell(peer.link, message))
+
+    def hold_lease(self, until: float) -> None:
+        """Believe the cache until then, unless a freshness or the peers forbid it."""
+        self.lease_until = until
+        if self.shared and not self.asks:
+            self.out.append(Believe(0.0 if self.yields else until))
+
+    def look(self) -> None:
+        """Look at the own presence, if no look is under way: that prolongs the lease."""
+        is_under_way = any(one.why == "renew" for one in self.requests.values())
+        if self.presence is None or is_under_way or self.now < self.look_after:
+            return
+        self.look_at = self.now + times.RENEW_SECONDS
+        self.request(ReadPresence(self.presence.name), "renew")
 
     def copy(self) -> "State":
         """Return a copy that goes its own way."""
