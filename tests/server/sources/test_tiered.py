@@ -23,7 +23,7 @@ from ucxstore.server.sources.cache_dir import CacheDirectory
 from ucxstore.server.sources.doubts import Doubts
 from ucxstore.server.sources.object_store import ObjectSource
 from ucxstore.server.sources.source import FoundValue, Part
-from ucxstore.server.sources.tiered import TieredSource
+from ucxstore.server.sources.tiered import DiskTier
 
 
 class Source:
@@ -39,13 +39,13 @@ class Source:
 
 
 @pytest.fixture
-def tier(folder: Path) -> Iterator[TieredSource]:
-    source = TieredSource(Source(), CacheDirectory(folder, 1 << 20), None, 2.0)
+def tier(folder: Path) -> Iterator[DiskTier]:
+    source = DiskTier(Source(), CacheDirectory(folder, 1 << 20), None, 2.0)
     yield source
     source.close()
 
 
-async def get_and_keep(tier: TieredSource, key: str, part: Part | None = None) -> FoundValue:
+async def get_and_keep(tier: DiskTier, key: str, part: Part | None = None) -> FoundValue:
     """Do as the carrier does where nobody changes the key meanwhile."""
     found = await tier.get(key, part)
     assert found is not None
@@ -142,7 +142,7 @@ def test_of_two_writes_at_once_the_last_is_kept(
     assert get(store, "k") == last.to_bytes()
 
 
-async def test_a_disk_that_hangs_is_not_waited_for(tier: TieredSource) -> None:
+async def test_a_disk_that_hangs_is_not_waited_for(tier: DiskTier) -> None:
     source: Any = tier.source
     put_back = threading.Event()
 
@@ -173,7 +173,7 @@ async def test_a_disk_that_hangs_is_not_waited_for(tier: TieredSource) -> None:
 
 
 async def test_what_waits_for_a_slow_disk_is_bounded(
-    tier: TieredSource, monkeypatch: pytest.MonkeyPatch, folder: Path
+    tier: DiskTier, monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
     monkeypatch.setattr(tiered, "_BACKLOG_BYTES", 15)
     source: Any = tier.source
@@ -194,7 +194,7 @@ async def test_what_waits_for_a_slow_disk_is_bounded(
 
 @pytest.mark.parametrize("answers", [(False, True), (True, False)], ids=["before", "after"])
 async def test_what_is_not_believed_before_and_after_it_was_read_is_asked_for(
-    tier: TieredSource, answers: tuple[bool, ...]
+    tier: DiskTier, answers: tuple[bool, ...]
 ) -> None:
     """A server that has joined meanwhile has forgotten what it read before."""
     await get_and_keep(tier, "k")
@@ -213,7 +213,7 @@ async def test_a_look_at_an_object_finds_all_of_a_small_one(folder: Path, believ
     await obstore.put_async(objects, "k", b"small")
     await obstore.put_async(objects, "large", b"l" * 100)
     source = ObjectSource(objects, "memory")
-    tier = TieredSource(source, CacheDirectory(folder, 1 << 20), None if believed else 0.0, 2.0)
+    tier = DiskTier(source, CacheDirectory(folder, 1 << 20), None if believed else 0.0, 2.0)
     try:
         look = Part(0, 64, "")
         first = await get_and_keep(tier, "k", look)

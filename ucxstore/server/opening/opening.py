@@ -101,7 +101,7 @@ def _open_cached(storage: Any, options: ServerOptions) -> Opened:
     from ucxstore.server.source_thread.peer_driver import PeerDriver
     from ucxstore.server.sources.cache_dir import CacheDirectory
     from ucxstore.server.sources.checking import check_source
-    from ucxstore.server.sources.tiered import TieredSource
+    from ucxstore.server.sources.tiered import DiskTier
 
     timeout = _or(options.source_timeout, DEFAULT_SOURCE_TIMEOUT)
     freshness = None if options.freshness == math.inf else options.freshness
@@ -109,10 +109,11 @@ def _open_cached(storage: Any, options: ServerOptions) -> Opened:
     if options.check:
         check_source(source, timeout)
     with ExitStack() as on_failure:
+        disk = None
         if options.cache_dir is not None:
             directory = CacheDirectory(options.cache_dir, options.cache_dir_size or 0)
             on_failure.callback(directory.close)
-            source = TieredSource(source, directory, freshness, timeout)
+            disk = DiskTier(source, directory, freshness, timeout)
         cached = core.CachedSource(
             _or(options.cache, DEFAULT_CACHE),
             _or(options.block_size, DEFAULT_BLOCK_SIZE) if source.has_parts else 0,
@@ -123,12 +124,13 @@ def _open_cached(storage: Any, options: ServerOptions) -> Opened:
         members = PeerDriver(
             source,
             cached,
+            disk,
             shared=not options.read_only and _may_be_written_elsewhere(storage),
             asks=options.freshness is not None,
             patience=timeout,
             refuses=_refuses(storage),
         )
-        carrier = Carrier(cached, source, timeout, members)
+        carrier = Carrier(cached, source, timeout, members, disk)
         on_failure.pop_all()  # the carrier closes it
     return Opened(cached, carrier)
 

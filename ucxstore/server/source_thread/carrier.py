@@ -29,7 +29,7 @@ from ucxstore.server.sources.source import (
     Source,
     UnknownEndError,
 )
-from ucxstore.server.sources.tiered import TieredSource
+from ucxstore.server.sources.tiered import DiskTier
 
 # Requests to the source at once; with 20 ms of latency that is 3,200 a second.
 CONCURRENCY = 64
@@ -39,7 +39,6 @@ _CHANGES = frozenset({"put", "remove", "remove_prefix"})
 
 # How often a long call says that it moves.
 _TELL_SECONDS = 0.1
-
 
 # What a source is asked about to see whether it answers, and how much longer its thread may take.
 _ASKED = "zarr.json"
@@ -70,6 +69,21 @@ class Flushed(NamedTuple):
     disk_freed: int
 
 
+class _Call(NamedTuple):
+    """A call of the core, and the session that it is for."""
+
+    ticket: int
+    whose: Whose
+    operation: str
+    arguments: tuple[Any, ...]
+
+    @property
+    def key(self) -> object:
+        """The first key that it is about."""
+        about = self.arguments[0]
+        return about[0] if isinstance(about, list) and about else about
+
+
 class Carrier:
     """A thread with its own event loop that takes calls from the core and answers them.
 
@@ -78,12 +92,14 @@ class Carrier:
     storage : core.CachedSource
         Makes the calls.
     source : Source
-        Carries them out. A `TieredSource` is closed at the end of the thread.
+        Carries them out.
     timeout : float
         Seconds that a call may take from when it is sent, or a step of a long one, and for which a
         call waits for its turn while the source answers nothing.
     members : PeerDriver
         Says when changes may be sent, and how they have ended.
+    tier : DiskTier or None
+        Where values are kept on disk. It is closed at the end of the thread.
     """
 
     def __init__(
@@ -92,12 +108,14 @@ class Carrier:
         source: Source,
         timeout: float,
         members: PeerDriver,
+        tier: DiskTier | None = None,
     ) -> None:
         self.members = members
         self._storage = storage
         self._source = source
         self._timeout = timeout
-        self._tier = source if isinstance(source, TieredSource) else None
+        self._tier = tier
+        self._values: Source | DiskTier = tier or source
         self._slow = logs.slow_request()
         self._failed = core.Counter()  # requests to the source
         self._timed_out = core.Counter()
@@ -107,7 +125,6 @@ class Carrier:
         self._ask_at = 0.0  # when it is asked again
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turns = Turns(CONCURRENCY, timeout)
-        self._whose: dict[int, Whose] = {}  # the sessions that calls are for
         self._removals: dict[int, ClientChange] = {}  # of prefixes, by their tickets
         self._tasks = Tasks()
         self._stopping = threading.Event()
@@ -214,8 +231,9 @@ class Carrier:
         stopped = asyncio.Event()
 
         def take() -> None:
-            for ticket, whose, call in self._storage.take():
-                self._tasks.start(self._carry_for(whose, ticket, call))
+            for ticket, whose, (operation, *arguments) in self._storage.take():
+                call = _Call(ticket, whose, operation, tuple(arguments))
+                self._tasks.start(self._carry(call))
             if self._stopping.is_set():
                 stopped.set()
 
@@ -228,49 +246,38 @@ class Carrier:
             await self.members.leave()
             self._source.doubts.close()
 
-    async def _carry_for(self, whose: Whose, ticket: int, call: tuple[Any, ...]) -> None:
-        self._whose[ticket] = whose
-        try:
-            await self._carry(ticket, *call)
-        finally:
-            del self._whose[ticket]
-
-    async def _carry(self, ticket: int, operation: str, *arguments: object) -> None:
-        if operation in _CHANGES:
-            await self._change(ticket, operation, arguments)
+    async def _carry(self, call: _Call) -> None:
+        if call.operation in _CHANGES:
+            await self._change(call)
             return
-        whose = self._whose[ticket]
         try:
-            await self._turns.take(whose)
+            await self._turns.take(call.whose)
         except TimeoutError as error:
-            self._report_no_turn(operation, arguments, error)
-            self._storage.failed(ticket, self._source.explain(error))
+            self._report_no_turn(call, error)
+            self._storage.failed(call.ticket, self._source.explain(error))
             return
         answered = True
         begun = time.monotonic()
         try:
             async with asyncio.timeout(self._timeout) as limit:
-                if not self._storage.moved(ticket):  # it may have waited for long
-                    raise AbandonedError("nobody waits for it any more")
-                moved = self._moved(ticket, limit)
-                await self._carry_out(ticket, operation, arguments, moved)
+                self._check_awaited(call)  # it may have waited for long
+                await self._carry_out(call, self._moved(call, limit))
         except Exception as error:
-            answered = not (isinstance(error, TimeoutError) and limit.expired())
-            why = self._explained(error, operation, arguments, begun, answered=answered)
-            self._storage.failed(ticket, why)
+            answered, why = self._explained(call, error, limit, begun)
+            self._storage.failed(call.ticket, why)
         finally:
-            self._give_turn(whose, begun, answered=answered)
-        self._report(operation, arguments[0], time.monotonic() - begun)
+            self._give_turn(call, begun, answered=answered)
+        self._report(call, time.monotonic() - begun)
 
-    def _give_turn(self, whose: Whose, begun: float, *, answered: bool) -> None:
-        self._turns.give(whose, time.monotonic() - begun, answered=answered)
+    def _give_turn(self, call: _Call, begun: float, *, answered: bool) -> None:
+        self._turns.give(call.whose, time.monotonic() - begun, answered=answered)
         if answered:
             self.members.heard()
 
-    async def _change(self, ticket: int, operation: str, arguments: tuple[object, ...]) -> None:
+    async def _change(self, call: _Call) -> None:
         """Carry out a change, when and if the membership lets it be sent."""
-        whose = self._whose[ticket]
-        names, value = _changed_by(operation, arguments)
+        ticket = call.ticket
+        names, value = _changed_by(call)
         if not names:
             self._storage.missing(ticket)
             return
@@ -290,14 +297,14 @@ class Carrier:
             if not self._storage.moved(other):
                 removal.give_up()
         change = self.members.change(names, value, reply)
-        if operation == "remove_prefix":
+        if names.prefixes:
             self._removals[ticket] = change
         try:
             while await change.is_due():
                 try:
-                    await self._turns.take(whose)
+                    await self._turns.take(call.whose)
                 except TimeoutError as error:
-                    self._report_no_turn(operation, arguments, error)
+                    self._report_no_turn(call, error)
                     change.give_up(str(error), late=True)
                     continue
                 answered = False
@@ -308,18 +315,16 @@ class Carrier:
                         continue
                     if not change.goes():
                         continue
-                    answered, outcome, answer = await self._make(
-                        ticket, operation, arguments, change
-                    )
+                    answered, outcome, answer = await self._make(call, names, change)
                     change.end(outcome)
                 finally:
-                    self._give_turn(whose, begun, answered=answered)
-                self._report(operation, arguments[0], time.monotonic() - begun)
+                    self._give_turn(call, begun, answered=answered)
+                self._report(call, time.monotonic() - begun)
         finally:
             self._removals.pop(ticket, None)
 
     async def _make(
-        self, ticket: int, operation: str, arguments: tuple[object, ...], change: ClientChange
+        self, call: _Call, names: Names, change: ClientChange
     ) -> tuple[bool, Outcome, Callable[[bool], None] | None]:
         """Send the request of a change.
 
@@ -332,90 +337,84 @@ class Carrier:
         begun = time.monotonic()
         try:
             async with asyncio.timeout(self._timeout) as limit:
-                moved = self._moved(ticket, limit, change)
-                return True, *await self._carry_out_change(
-                    ticket, operation, arguments, moved, change
-                )
+                moved = self._moved(call, limit, change)
+                return True, *await self._carry_out_change(call, moved, change)
         except NotSentError:
-            return False, NotSent(partly=operation == "remove_prefix"), None
+            return False, NotSent(partly=bool(names.prefixes)), None
         except Exception as error:
-            answered = not (isinstance(error, TimeoutError) and limit.expired())
-            why = self._explained(error, operation, arguments, begun, answered=answered)
+            answered, why = self._explained(call, error, limit, begun)
             unknown = not answered or isinstance(error, UnknownEndError)
-            several = operation == "remove_prefix" or len(_changed_by(operation, arguments)[0]) > 1
+            several = bool(names.prefixes) or len(names) > 1
             outcome = Unknown(why) if unknown else Refused(why, partly=several)
-            return answered, outcome, lambda _: self._storage.failed(ticket, why, unknown)
+            return answered, outcome, lambda _: self._storage.failed(call.ticket, why, unknown)
+        finally:
+            if self._tier is not None:
+                self._tier.forget_names(names)  # also after a failure: it may have been made
 
     def _explained(
-        self,
-        error: Exception,
-        operation: str,
-        arguments: tuple[object, ...],
-        begun: float,
-        *,
-        answered: bool,
-    ) -> str:
-        """Return why a request has failed, and report that."""
-        if answered:
-            why = self._source.explain(error)
-        else:
+        self, call: _Call, error: Exception, limit: asyncio.Timeout, begun: float
+    ) -> tuple[bool, str]:
+        """Return whether the source has answered, and why a request has failed; report that."""
+        answered = not (isinstance(error, TimeoutError) and limit.expired())
+        if not answered:
             self._timed_out.add()
-            why = self._source.explain(TimeoutError(f"no answer within {self._timeout:g} s"))
+            error = TimeoutError(f"no answer within {self._timeout:g} s")
+        why = self._source.explain(error)
         if not isinstance(error, AbandonedError):
-            self._report_failed(operation, arguments[0], time.monotonic() - begun, why)
-        return why
+            self._report_failed(call, time.monotonic() - begun, why)
+        return answered, why
 
-    def _report_no_turn(
-        self, operation: str, arguments: tuple[object, ...], error: TimeoutError
-    ) -> None:
+    def _report_no_turn(self, call: _Call, error: TimeoutError) -> None:
         self._timed_out.add()
-        self._report_failed(operation, arguments[0], self._timeout, str(error))
+        self._report_failed(call, self._timeout, str(error))
 
-    def _report(self, operation: str, about: object, seconds: float) -> None:
+    def _report(self, call: _Call, seconds: float) -> None:
         is_slow = 0 < self._slow <= seconds
         level = logging.WARNING if is_slow else logging.DEBUG
         if logs.server.isEnabledFor(level):
-            key = _key(about)
             logs.server.log(
                 level,
                 "a %srequest to the source: %.3g s for %s '%s'",
                 "slow " if is_slow else "",
                 seconds,
-                operation,
-                key,
+                call.operation,
+                call.key,
                 extra={
                     "event": "slow_request" if is_slow else "source_request",
-                    "key": key,
+                    "key": call.key,
                     "seconds": seconds,
-                    "detail": operation,
+                    "detail": call.operation,
                 },
             )
 
-    def _report_failed(self, operation: str, about: object, seconds: float, why: str) -> None:
+    def _report_failed(self, call: _Call, seconds: float, why: str) -> None:
         self._failed.add()
         held_back = self._reports.admit()
         if held_back is None:
             return
-        key = _key(about)
         more = f" (and {held_back} more since the last such line)" if held_back else ""
         logs.server.warning(
             "a request to the source has failed after %.3g s, %s '%s': %s%s",
             seconds,
-            operation,
-            key,
+            call.operation,
+            call.key,
             why,
             more,
             extra={
                 "event": "source_failed",
-                "key": key,
+                "key": call.key,
                 "seconds": seconds,
-                "detail": f"{operation}: {why}",
+                "detail": f"{call.operation}: {why}",
                 "count": held_back + 1,
             },
         )
 
+    def _check_awaited(self, call: _Call) -> None:
+        if not self._storage.moved(call.ticket):
+            raise AbandonedError("nobody waits for it any more")
+
     def _moved(
-        self, ticket: int, limit: asyncio.Timeout, change: ClientChange | None = None
+        self, call: _Call, limit: asyncio.Timeout, change: ClientChange | None = None
     ) -> Moved:
         """Return what a long call is to call after each step."""
         told = time.monotonic()
@@ -428,21 +427,14 @@ class Carrier:
             if now - told < _TELL_SECONDS:
                 return
             told = now
-            if not self._storage.moved(ticket):
-                raise AbandonedError("nobody waits for it any more")
+            self._check_awaited(call)
             limit.reschedule(asyncio.get_running_loop().time() + self._timeout)
 
         return moved
 
-    async def _carry_out(
-        self,
-        ticket: int,
-        operation: str,
-        arguments: tuple[object, ...],
-        moved: Moved,
-    ) -> None:
-        source, storage = self._source, self._storage
-        match operation, arguments:
+    async def _carry_out(self, call: _Call, moved: Moved) -> None:
+        source, storage, ticket = self._source, self._storage, call.ticket
+        match call.operation, call.arguments:
             case "get", (str(key), int(begin), int(end), str(if_match)):
                 await self._get(ticket, key, Part(begin, end, if_match) if end else None)
             case "head", (str(key),):
@@ -463,21 +455,16 @@ class Carrier:
                 )
                 storage.listed(ticket, page.names, page.cursor)
             case _:
-                raise NotImplementedError(f"unknown call {operation!r}")
+                raise NotImplementedError(f"unknown call {call.operation!r}")
 
     async def _carry_out_change(
-        self,
-        ticket: int,
-        operation: str,
-        arguments: tuple[object, ...],
-        moved: Moved,
-        change: ClientChange,
+        self, call: _Call, moved: Moved, change: ClientChange
     ) -> tuple[Outcome, Callable[[bool], None]]:
         """Let the source make a change; return how it has ended, and what tells the client so."""
-        source, storage = self._source, self._storage
-        match operation, arguments:
+        source, storage, ticket = self._source, self._storage, call.ticket
+        match call.operation, call.arguments:
             case "put", (str(key), np.ndarray() as value, bool(if_absent)):
-                wanted = partial(self._check_wanted, ticket, change)
+                wanted = partial(self._check_wanted, call, change)
                 etag = await source.put(key, value, if_absent=if_absent, wanted=wanted)
                 if etag is None:
                     return Refused(), lambda _: _ignore(storage.stored(ticket, False, "", False))
@@ -488,22 +475,21 @@ class Carrier:
             case "remove_prefix", (str(prefix),):
                 removed = await source.remove_prefix(prefix, moved)
                 return Done(), lambda _: storage.removed(ticket, removed)
-        raise NotImplementedError(f"unknown call {operation!r}")
+        raise NotImplementedError(f"unknown call {call.operation!r}")
 
     def _stored(self, ticket: int, key: str, value: Memory, etag: str, keep: bool) -> None:
         may_be_kept = self._storage.stored(ticket, True, etag, keep)
         if may_be_kept and self._tier is not None:
             self._tier.keep(key, None, FoundValue(value, etag, value.nbytes))
 
-    def _check_wanted(self, ticket: int, change: ClientChange) -> None:
-        if not self._storage.moved(ticket):
-            raise AbandonedError("nobody waits for it any more")
+    def _check_wanted(self, call: _Call, change: ClientChange) -> None:
+        self._check_awaited(call)
         if not change.may_go_on():
             raise NotSentError
 
     async def _get(self, ticket: int, key: str, part: Part | None) -> None:
         try:
-            found = await self._source.get(key, part)
+            found = await self._values.get(key, part)
         except ChangedError:
             self._storage.changed(ticket)
             return
@@ -515,21 +501,16 @@ class Carrier:
             self._tier.keep(key, part, found)
 
 
-def _key(about: object) -> object:
-    """Return the first key that a call is about."""
-    return about[0] if isinstance(about, list) and about else about
-
-
-def _changed_by(operation: str, arguments: tuple[object, ...]) -> tuple[Names, object]:
+def _changed_by(call: _Call) -> tuple[Names, object]:
     """Return what a call changes, and the value that it is to have; ``None`` for none."""
-    match operation, arguments:
+    match call.operation, call.arguments:
         case "put", (str(key), value, _):
             return Names(frozenset({key})), value
         case "remove", (list(keys),):
             return Names(frozenset(keys)), None
         case "remove_prefix", (str(prefix),):
             return Names(prefixes=frozenset({prefix})), None
-    raise NotImplementedError(f"unknown call {operation!r}")
+    raise NotImplementedError(f"unknown call {call.operation!r}")
 
 
 def _ignore(_: object) -> None:

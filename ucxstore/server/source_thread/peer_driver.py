@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import cast
 
 from ucxstore.base import logs
@@ -60,13 +61,12 @@ from ucxstore.server.peers.messages import Message, merged
 from ucxstore.server.peers.names import Names
 from ucxstore.server.peers.presence import Presence
 from ucxstore.server.peers.state import State
-from ucxstore.server.source_thread.caches import Caches
 from ucxstore.server.source_thread.links import Link
 from ucxstore.server.source_thread.presence import Presences, boot_seconds, this_process
 from ucxstore.server.source_thread.tasks import Tasks
 from ucxstore.server.sources.doubts import may_hold
 from ucxstore.server.sources.source import Source
-from ucxstore.server.sources.tiered import TieredSource
+from ucxstore.server.sources.tiered import DiskTier
 
 # What a server that cannot be reached raises.
 _UNREACHED = (OSError, EOFError, ValueError, UcxStoreError)
@@ -177,7 +177,10 @@ class PeerDriver:
     source : Source
         Where the servers find one another.
     storage : core.CachedSource
-        The cache, which asks the source for what it is told to.
+        The cache, which asks the source for what it is told to. It decides for the one on disk,
+        too, what is believed.
+    disk : DiskTier or None
+        The cache on disk.
     shared : bool
         Whether other servers may write to the source, too.
     asks : bool
@@ -198,17 +201,20 @@ class PeerDriver:
         self,
         source: Source,
         storage: core.CachedSource,
+        disk: DiskTier | None = None,
         *,
         shared: bool,
         asks: bool,
         patience: float,
         refuses: Callable[[BaseException], bool] = lambda _: False,
     ) -> None:
-        disk = source if isinstance(source, TieredSource) else None
-        self._presences = Presences(source if disk is None else disk.source)
+        self._presences = Presences(source)
         self._explain = source.explain
         self._refuses = refuses
-        self._caches = Caches(storage, disk)
+        self._cache = storage
+        self._disk = disk
+        if disk is not None:
+            disk.believes = storage.believes
         self._patience = patience
         self.machine = PeerMachine(
             State(
@@ -334,7 +340,7 @@ class PeerDriver:
 
     def _fail(self, error: Exception) -> None:
         """Rely on nothing, and send nothing, for good: nobody knows any more who changes what."""
-        self._caches.believe_until(0.0)
+        self._cache.set_lease_end(0)
         logs.server.exception("what this server knows of others of its source is lost")
         self._failed = f"the server has failed, and must be started anew: {error!r}"
         if self._timer is not None:
@@ -366,9 +372,11 @@ class PeerDriver:
     def _do(self, action: Action) -> None:
         match action:
             case AskFor(names):
-                self._caches.ask_for(names)
+                self._cache.begin_asking(list(names.keys), list(names.prefixes))
+                if self._disk is not None:
+                    self._disk.forget_names(names)
             case Trust(names):
-                self._caches.trust(names)
+                self._cache.end_asking(list(names.keys), list(names.prefixes))
             case Tell(link, message):
                 self._send(link, message)
             case Carry(number):
@@ -380,9 +388,11 @@ class PeerDriver:
             case AskSource(number, what):
                 self._tasks.start(self._perform(number, what))
             case Believe(until):
-                self._caches.believe_until(until)
+                self._cache.set_lease_end(int(until * 1e9))
             case ForgetAll():
-                self._caches.forget_all()
+                self._cache.forget_all()
+                if self._disk is not None:
+                    self._disk.forget_prefix("")
             case Dial(number, presence):
                 self._tasks.start(self._dial(number, presence))
             case HangUp(link):
@@ -482,10 +492,7 @@ class PeerDriver:
         except _UNREACHED as error:
             self.feed(NotDialled(number, str(error) or type(error).__name__))
             return
-        at = next(self._numbers)
-        self._links[at] = link
-        self.feed(Dialled(number, at))
-        await self._serve(at, link)
+        await self._serve(link, partial(Dialled, number))
 
     def _welcome(self, sock: socket.socket, keys: SessionKeys | None) -> None:
         if self._failed:
@@ -494,13 +501,13 @@ class PeerDriver:
             self._tasks.start(self._accept(sock, keys))
 
     async def _accept(self, sock: socket.socket, keys: SessionKeys | None) -> None:
-        link = await Link.of(sock, keys)
-        at = next(self._numbers)
-        self._links[at] = link
-        self.feed(Accepted(at))
-        await self._serve(at, link)
+        await self._serve(await Link.of(sock, keys), Accepted)
 
-    async def _serve(self, number: int, link: Link) -> None:
+    async def _serve(self, link: Link, begun: Callable[[int], Event]) -> None:
+        """Begin a link, with the event that tells its number, and read what comes."""
+        number = next(self._numbers)
+        self._links[number] = link
+        self.feed(begun(number))
         try:
             with suppress(OSError, EOFError, ValueError):
                 while number in self._links:

@@ -1,23 +1,19 @@
-"""The disk tier: a source whose values are also kept in files."""
+"""`DiskTier`: values of a source that are also kept in files."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from ucxstore.base import logs
 from ucxstore.base.native import core
+from ucxstore.server.peers.names import Names
 from ucxstore.server.sources.cache_dir import CacheDirectory
 from ucxstore.server.sources.source import (
     ChangedError,
     FoundValue,
-    Head,
-    ListedPage,
-    Memory,
-    Moved,
     Part,
     Source,
     UnchangedError,
-    unheard,
 )
 
 # Enough threads to keep a fast disk busy. There are fewer writers: nobody waits for a write.
@@ -35,14 +31,14 @@ _DISK_SHARE = 0.25
 _PAUSE = 30.0
 
 
-class TieredSource:
-    """A source whose values are also kept in files, until the source has newer ones.
+class DiskTier:
+    """Values of a source that are also kept in files, until the source has newer ones.
 
     A value is written to disk when it comes from the source, not when the cache in memory drops it:
     the cache would have to hold it, beyond its size, until it is on the disk.
 
-    If the disk is full or fails, there are fewer hits, and no errors. A key that is changed is
-    forgotten before the change is acknowledged. The cache decides whether a value that was read
+    If the disk is full or fails, there are fewer hits, and no errors. Whoever changes a key lets it
+    be forgotten before the change is acknowledged. The cache decides whether a value that was read
     meanwhile may be kept, since it knows all requests in flight.
 
     Parameters
@@ -60,8 +56,6 @@ class TieredSource:
     def __init__(
         self, source: Source, directory: CacheDirectory, freshness: float | None, timeout: float
     ) -> None:
-        self.has_parts = source.has_parts
-        self.doubts = source.doubts
         self.source = source
         # Whether a value may be used without asking the source.
         self.believes: Callable[[str], bool] = lambda _: True
@@ -91,7 +85,8 @@ class TieredSource:
         self._writers.shutdown(cancel_futures=True)
         self._directory.close()
 
-    async def get(self, key: str, part: Part | None, known: str = "") -> FoundValue | None:
+    async def get(self, key: str, part: Part | None) -> FoundValue | None:
+        """Return a value from its file, or fetch it, as `Source.get` does."""
         # Before, too: what a server has read before it joined may be older than what it has missed.
         believed = self._believed and self.believes(key)
         kept = await self._read(key, part)
@@ -109,51 +104,6 @@ class TieredSource:
         if kept is not None or found is None:
             self.forget(key)  # the source has another value, or none
         return found
-
-    async def put(
-        self, key: str, value: Memory, *, if_absent: bool, wanted: Callable[[], None] = unheard
-    ) -> str | None:
-        try:
-            return await self.source.put(key, value, if_absent=if_absent, wanted=wanted)
-        finally:
-            self.forget(key)  # also after a failure: the source may have either value
-
-    async def head(self, key: str) -> Head | None:
-        return await self.source.head(key)
-
-    async def remove(self, keys: Sequence[str]) -> None:
-        try:
-            await self.source.remove(keys)
-        finally:
-            for key in keys:
-                self.forget(key)
-
-    async def remove_prefix(self, prefix: str, moved: Moved = unheard) -> int:
-        try:
-            return await self.source.remove_prefix(prefix, moved)
-        finally:
-            self.forget_prefix(prefix)
-
-    async def measure(
-        self, prefix: str, *, any_key: bool, moved: Moved = unheard
-    ) -> tuple[int, int]:
-        return await self.source.measure(prefix, any_key=any_key, moved=moved)
-
-    async def list_page(
-        self, prefix: str, *, delimited: bool, cursor: str, room: int, moved: Moved = unheard
-    ) -> ListedPage:
-        return await self.source.list_page(
-            prefix, delimited=delimited, cursor=cursor, room=room, moved=moved
-        )
-
-    async def list_reserved(self) -> list[str]:
-        return await self.source.list_reserved()
-
-    async def check(self) -> None:
-        await self.source.check()
-
-    def explain(self, error: BaseException) -> str:
-        return self.source.explain(error)
 
     async def _read(self, key: str, part: Part | None) -> FoundValue | None:
         loop = asyncio.get_running_loop()
@@ -219,6 +169,13 @@ class TieredSource:
         """Do so for all keys that begin with `prefix`."""
         self._disk.forget_prefix(prefix)
         self._sweep()
+
+    def forget_names(self, names: Names) -> None:
+        """Do so for keys, and for all that begin with prefixes."""
+        for key in names.keys:
+            self.forget(key)
+        for prefix in names.prefixes:
+            self.forget_prefix(prefix)
 
     def forget_below(self, name: str) -> int:
         """Do so for a key and all below it; for all, if it is "". Return the bytes of the files."""
