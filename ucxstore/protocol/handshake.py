@@ -58,7 +58,7 @@ import hmac
 import secrets
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Generator, Mapping
+from collections.abc import Callable, Collection, Generator
 from typing import NamedTuple, NoReturn
 
 from ucxstore.base import grants
@@ -97,16 +97,19 @@ from ucxstore.protocol.frames import (
 )
 from ucxstore.protocol.session_keys import KeyAgreement, SessionKeys
 
-_CLIENT_LABEL = b"ucxstore client"
-_SERVER_LABEL = b"ucxstore server"
-_ATTACH_LABEL = b"ucxstore attach"
-_READY_LABEL = b"ucxstore ready"
-_KEEP_LABEL = b"ucxstore keep"
-_KEPT_LABEL = b"ucxstore kept"
-_PEER_LABEL = b"ucxstore peer"
-_PEERED_LABEL = b"ucxstore peered"
-_ENCRYPT_LABEL = b"ucxstore encrypt"
-_ENCRYPTED_LABEL = b"ucxstore encrypted"
+# What begins that of which the MAC in a frame is made.
+_LABELS = {
+    FrameKind.PROOF: b"ucxstore client",
+    FrameKind.WELCOME: b"ucxstore server",
+    FrameKind.ATTACH: b"ucxstore attach",
+    FrameKind.READY: b"ucxstore ready",
+    FrameKind.KEEP: b"ucxstore keep",
+    FrameKind.KEPT: b"ucxstore kept",
+    FrameKind.PEER: b"ucxstore peer",
+    FrameKind.PEERED: b"ucxstore peered",
+    FrameKind.ENCRYPT: b"ucxstore encrypt",
+    FrameKind.ENCRYPTED: b"ucxstore encrypted",
+}
 _JOIN_LABEL = b"ucxstore join"
 _JOINED_LABEL = b"ucxstore joined"
 _AGAIN_LABEL = b"ucxstore again"
@@ -214,8 +217,7 @@ class ClientHandshake:
             )
         self.encrypts = challenge.encrypts
 
-        yield from dialogue.send_proven(FrameKind.PROOF, _CLIENT_LABEL, dialogue.caveats)
-        granted = yield from dialogue.receive_from_server(FrameKind.WELCOME, _SERVER_LABEL)
+        granted = yield from dialogue.ask(FrameKind.PROOF, dialogue.caveats, FrameKind.WELCOME)
         return decode_welcome(granted)
 
     def agree(self, agreement: KeyAgreement) -> Steps[SessionKeys]:
@@ -231,8 +233,8 @@ class ClientHandshake:
             raise ConnectError(
                 f"{dialogue.peer} encrypts what goes over UCX, and encrypt=False was given here"
             )
-        yield from dialogue.send_proven(FrameKind.ENCRYPT, _ENCRYPT_LABEL, agreement.public_key)
-        other = yield from dialogue.receive_from_server(FrameKind.ENCRYPTED, _ENCRYPTED_LABEL)
+        public_key = agreement.public_key
+        other = yield from dialogue.ask(FrameKind.ENCRYPT, public_key, FrameKind.ENCRYPTED)
         return dialogue.keys(agreement, other)
 
     def attach(self, worker_address: bytes, *, shares_memory: bool = False) -> Steps[bytes]:
@@ -256,8 +258,7 @@ class ClientHandshake:
             As for `greet`.
         """
         said = encode_attach(Attach(worker_address, shares_memory))
-        yield from self._dialogue.send_proven(FrameKind.ATTACH, _ATTACH_LABEL, said)
-        return (yield from self._dialogue.receive_from_server(FrameKind.READY, _READY_LABEL))
+        return (yield from self._dialogue.ask(FrameKind.ATTACH, said, FrameKind.READY))
 
     def keep(self, expected: bytes, record: bytes) -> Steps[bytes]:
         """Ask the server to keep another record of its set, if it has `expected` now.
@@ -277,8 +278,7 @@ class ClientHandshake:
             As for `greet`.
         """
         said = digest(expected) + record
-        yield from self._dialogue.send_proven(FrameKind.KEEP, _KEEP_LABEL, said)
-        return (yield from self._dialogue.receive_from_server(FrameKind.KEPT, _KEPT_LABEL))
+        return (yield from self._dialogue.ask(FrameKind.KEEP, said, FrameKind.KEPT))
 
     def peer(self) -> Steps[None]:
         """Go on as another server of the same source.
@@ -288,8 +288,7 @@ class ClientHandshake:
         NotAServerError, AuthenticationError, ConnectError
             As for `greet`.
         """
-        yield from self._dialogue.send_proven(FrameKind.PEER, _PEER_LABEL)
-        yield from self._dialogue.receive_from_server(FrameKind.PEERED, _PEERED_LABEL)
+        yield from self._dialogue.ask(FrameKind.PEER, b"", FrameKind.PEERED)
 
 
 class ServerHandshake:
@@ -337,7 +336,7 @@ class ServerHandshake:
     def welcome(self, welcome: Welcome) -> Steps[None]:
         """Tell the client this. From then on it may join on the Unix socket."""
         said = encode_welcome(welcome)
-        yield from self._dialogue.send_proven(FrameKind.WELCOME, _SERVER_LABEL, said)
+        yield Send(self._dialogue.proven(FrameKind.WELCOME, said))
 
     def asked(self) -> Steps[Attach | Keep | PeerWish]:
         """Return what the client, or another server, wants.
@@ -351,17 +350,11 @@ class ServerHandshake:
             As for `authenticate`.
         """
         dialogue = self._dialogue
-        labels = {
-            FrameKind.ATTACH: _ATTACH_LABEL,
-            FrameKind.KEEP: _KEEP_LABEL,
-            FrameKind.PEER: _PEER_LABEL,
-            FrameKind.ENCRYPT: _ENCRYPT_LABEL,
-        }
-        kind, said = yield from self._receive_asked(labels)
+        kinds = [FrameKind.ATTACH, FrameKind.KEEP, FrameKind.PEER]
+        kind, said = yield from dialogue.receive_asked([*kinds, FrameKind.ENCRYPT])
         if kind is FrameKind.ENCRYPT:
-            del labels[FrameKind.ENCRYPT]
             yield from self._agree(said)
-            kind, said = yield from self._receive_asked(labels)
+            kind, said = yield from dialogue.receive_asked(kinds)
         if self._make_agreement is not None and self.keys is None and kind is not FrameKind.KEEP:
             yield from dialogue.refuse(
                 "this server encrypts what goes over UCX, and the client does not (encrypt=False, "
@@ -373,34 +366,26 @@ class ServerHandshake:
             return PeerWish()
         return Keep(said[:DIGEST_BYTES], said[DIGEST_BYTES:])
 
-    def _receive_asked(self, labels: Mapping[FrameKind, bytes]) -> Steps[tuple[FrameKind, bytes]]:
-        kind, proven, said = yield from self._dialogue.receive_any_proven(labels)
-        if not proven:
-            yield from self._dialogue.refuse("the secret is wrong")
-        return kind, said
-
     def _agree(self, other: bytes) -> Steps[None]:
         dialogue = self._dialogue
         if self._make_agreement is None:
             yield from dialogue.refuse("this server does not encrypt")
         else:
             agreement = self._make_agreement()
-            yield from dialogue.send_proven(
-                FrameKind.ENCRYPTED, _ENCRYPTED_LABEL, agreement.public_key
-            )
+            yield Send(dialogue.proven(FrameKind.ENCRYPTED, agreement.public_key))
             self.keys = dialogue.keys(agreement, other).turned
 
     def kept(self, record: bytes) -> bytes:
         """Return the frame that answers a `Keep`."""
-        return self._dialogue.proven(FrameKind.KEPT, _KEPT_LABEL, record)
+        return self._dialogue.proven(FrameKind.KEPT, record)
 
     def peered(self) -> bytes:
         """Return the frame that answers a `PeerWish`."""
-        return self._dialogue.proven(FrameKind.PEERED, _PEERED_LABEL, b"")
+        return self._dialogue.proven(FrameKind.PEERED)
 
     def ready(self, worker_address: bytes) -> bytes:
         """Return the last frame, for the caller to send once its endpoint exists."""
-        return self._dialogue.proven(FrameKind.READY, _READY_LABEL, worker_address)
+        return self._dialogue.proven(FrameKind.READY, worker_address)
 
 
 def digest(record: bytes) -> bytes:
@@ -472,13 +457,9 @@ class _Dialogue(ABC):
         self._transcript += frame
         yield Send(frame)
 
-    def send_proven(self, kind: FrameKind, label: bytes, said: bytes = b"") -> Steps[None]:
-        """Send `said`, behind a MAC of it and of all frames so far."""
-        yield Send(self.proven(kind, label, said))
-
-    def proven(self, kind: FrameKind, label: bytes, said: bytes) -> bytes:
-        """Return the frame that `send_proven` sends."""
-        frame = encode(kind, self._mac(label, self._transcript + said) + said)
+    def proven(self, kind: FrameKind, said: bytes = b"") -> bytes:
+        """Return the frame with `said`, behind a MAC of it and of all frames so far."""
+        frame = encode(kind, self._mac(kind, self._transcript + said) + said)
         self._transcript += frame
         return frame
 
@@ -513,22 +494,15 @@ class _Dialogue(ABC):
             raise self.lost(body)
         return body.data
 
-    def receive_proven(self, kind: FrameKind, label: bytes) -> Steps[tuple[bool, bytes]]:
-        """Receive a frame of `send_proven`: whether the MAC is right, and what was said."""
-        _, proven, said = yield from self.receive_any_proven({kind: label})
-        return proven, said
-
-    def receive_any_proven(
-        self, labels: Mapping[FrameKind, bytes]
-    ) -> Steps[tuple[FrameKind, bool, bytes]]:
-        """Do as `receive_proven` for a frame of any of these kinds; return its kind, too."""
+    def receive_proven(self, kinds: Collection[FrameKind]) -> Steps[tuple[FrameKind, bool, bytes]]:
+        """Receive a frame of `proven`: its kind, whether the MAC is right, and what was said."""
         before = self._transcript
-        kind, body = yield from self.receive_any(labels)
+        kind, body = yield from self.receive_any(kinds)
         mac, said = body[:MAC_BYTES], body[MAC_BYTES:]
-        return kind, hmac.compare_digest(mac, self._mac(labels[kind], before + said)), said
+        return kind, hmac.compare_digest(mac, self._mac(kind, before + said)), said
 
-    def _mac(self, label: bytes, message: bytes) -> bytes:
-        return hmac.digest(self._secret, label + message, "sha256")
+    def _mac(self, kind: FrameKind, message: bytes) -> bytes:
+        return hmac.digest(self._secret, _LABELS[kind] + message, "sha256")
 
     def keys(self, agreement: KeyAgreement, other: bytes) -> SessionKeys:
         """Return the client's keys of the session; `other` is the other side's public key."""
@@ -554,12 +528,13 @@ class _Dialogue(ABC):
 class _ClientDialogue(_Dialogue):
     caveats: bytes = b""
 
-    def receive_from_server(self, kind: FrameKind, label: bytes) -> Steps[bytes]:
-        """Receive what only a server that knows the secret can have said."""
-        proven, said = yield from self.receive_proven(kind, label)
+    def ask(self, kind: FrameKind, said: bytes, answer: FrameKind) -> Steps[bytes]:
+        """Say something, and receive what only a server that knows the secret can answer."""
+        yield Send(self.proven(kind, said))
+        _, proven, answered = yield from self.receive_proven([answer])
         if not proven:
             raise AuthenticationError(f"{self.peer} could not prove that it knows the secret")
-        return said
+        return answered
 
     def check_sender(self, header: Header) -> Steps[None]:
         if header.kind == FrameKind.REJECT:
@@ -622,7 +597,7 @@ class _ServerDialogue(_Dialogue):
             self._secret = grants.key_of(self._secret, caveats)
         except ValueError as error:
             yield from self.refuse(str(error))
-        if not hmac.compare_digest(mac, self._mac(_CLIENT_LABEL, before + caveats)):
+        if not hmac.compare_digest(mac, self._mac(FrameKind.PROOF, before + caveats)):
             wrong = "the grant is of another secret, or was changed"
             yield from self.refuse(wrong if caveats else "the secret is wrong")
         # Of who has no grant, no caveat is read.
@@ -636,6 +611,13 @@ class _ServerDialogue(_Dialogue):
                 f"the grant has expired: it opened {bounds}; the server's clock says {now}"
             )
         return bounds
+
+    def receive_asked(self, kinds: Collection[FrameKind]) -> Steps[tuple[FrameKind, bytes]]:
+        """Receive what only a client that knows the secret can have said."""
+        kind, proven, said = yield from self.receive_proven(kinds)
+        if not proven:
+            yield from self.refuse("the secret is wrong")
+        return kind, said
 
     def refuse(self, reason: str) -> Steps[NoReturn]:
         yield Send(encode_reject(RejectCode.AUTHENTICATION, reason))
