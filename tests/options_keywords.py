@@ -55,7 +55,7 @@ def _type(option: Described) -> str:
     """Return the type of what users give: what the option's check takes."""
     found = _TYPES[option.name]
     if option.check is not None:
-        [_, value] = inspect.signature(option.check).parameters.values()
+        [_, value, *_] = inspect.signature(option.check).parameters.values()
         found = value.annotation
     text = found.__name__ if isinstance(found, type) else str(found)
     if option.initial is None and "None" not in text:

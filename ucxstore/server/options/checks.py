@@ -22,10 +22,10 @@ from ucxstore.server.options.when_full import WhenFull
 MAX_THREADS = 256
 
 # Of memory for values. With less, not even the pieces that it is cut into have room.
-_LEAST_MEMORY = 1 << 20
+LEAST_MEMORY = 1 << 20
 
 # Below this, bookkeeping and requests take longer than the bytes.
-_LEAST_BLOCK = 64 << 10
+LEAST_BLOCK = 64 << 10
 
 # Of a directory, from the least to the most.
 DURABILITIES = ("none", "atomic", "fsync")
@@ -41,31 +41,13 @@ def parse_bind(name: str, bind: str | HostPort) -> HostPort:
         raise AddressError(f"{name}: {error}") from None
 
 
-def check_whole(name: str, value: int) -> int:
+def check_whole(name: str, value: int, *, least: int, most: float = math.inf) -> int:
     """Check a whole number."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name}: a number is needed, not {value!r}")
-    return value
-
-
-def check_threads(name: str, value: int) -> int:
-    """Check a number of threads."""
-    if not 1 <= check_whole(name, value) <= MAX_THREADS:
-        raise ValueError(f"{name}: {value} is not between 1 and {MAX_THREADS}")
-    return value
-
-
-def check_max_sessions(name: str, value: int) -> int:
-    """Check a number of sessions."""
-    if check_whole(name, value) < 1:
-        raise ValueError(f"{name}: {value} is less than 1")
-    return value
-
-
-def check_verbose(name: str, value: int) -> int:
-    """Check how often more was asked for."""
-    if check_whole(name, value) < 0:
-        raise ValueError(f"{name}: {value} is less than 0")
+    if not least <= value <= most:
+        wrong = f"less than {least}" if most == math.inf else f"not between {least} and {most}"
+        raise ValueError(f"{name}: {value} is {wrong}")
     return value
 
 
@@ -76,19 +58,11 @@ def check_flag(name: str, value: bool) -> bool:
     return value
 
 
-def check_block_size(name: str, value: int | str) -> int:
-    """Parse the size of a block."""
+def check_size(name: str, value: int | str, *, least: int) -> int:
+    """Parse a size that must not be too small."""
     size = parse_size(name, value)
-    if size < _LEAST_BLOCK:
-        raise ValueError(f"{name}: {value!r} is less than {_LEAST_BLOCK} bytes")
-    return size
-
-
-def check_memory(name: str, value: int | str) -> int:
-    """Parse the memory for values."""
-    size = parse_size(name, value)
-    if size < _LEAST_MEMORY:
-        raise ValueError(f"{name}: {value!r} is less than {_LEAST_MEMORY} bytes")
+    if size < least:
+        raise ValueError(f"{name}: {value!r} is less than {least} bytes")
     return size
 
 
@@ -105,7 +79,7 @@ def check_freshness(name: str, value: float | str) -> float:
             raise ValueError(
                 f"{name}: {value!r} is neither 'forever', 'always', nor a number of seconds"
             ) from None
-    return 0.0 if value == 0 and value is not False else check_timeout(name, value)
+    return check_grace(name, value)
 
 
 def check_texts(name: str, values: Mapping[str, str]) -> dict[str, str]:

@@ -3,10 +3,11 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ucxstore.base.environment import SERVE_PREFIX
 from ucxstore.base.secret import ENVIRONMENT_FILE, ENVIRONMENT_SECRET, Secret
-from ucxstore.server.options.checks import check_verbose
+from ucxstore.server.options.checks import check_whole
 from ucxstore.server.options.described import check_fields, option
 
 # The variables that give a secret, or name its file.
@@ -63,7 +64,7 @@ class CommandOptions:
         0,
         "also log connections and evictions; -vv: each request, too",
         form="count",
-        check=check_verbose,
+        check=partial(check_whole, least=0),
         short="v",
     )
     log_format: str = option(

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ucxstore.base.address import HostPort
@@ -91,7 +92,7 @@ class ServerOptions:
         "threads that serve",
         "Sessions are spread over them.",
         form="whole",
-        check=checks.check_threads,
+        check=partial(checks.check_whole, least=1, most=checks.MAX_THREADS),
     )
     secret: Secret | None = option(  # noqa: RUF009
         None,
@@ -168,7 +169,7 @@ class ServerOptions:
         "fetch large objects in blocks of this size",
         "Those that are larger than two blocks are fetched and kept so.",
         form="size",
-        check=checks.check_block_size,
+        check=partial(checks.check_size, least=checks.LEAST_BLOCK),
         default_text="4MiB",
         stands_for=DEFAULT_BLOCK_SIZE,
     )
@@ -226,7 +227,7 @@ class ServerOptions:
         """Scratch spaces take of it, too, and so do keys and all else that values need. The control
         group is that of this process.""",
         form="size",
-        check=checks.check_memory,
+        check=partial(checks.check_size, least=checks.LEAST_MEMORY),
         default_text="80 % of what the control group or the machine has",
         stands_for=default_memory,
     )
@@ -281,7 +282,7 @@ class ServerOptions:
         """That one connects anew when it needs to. If none is idle, whoever connects is refused. An
         eighth is kept for hosts, or users of this host, that have less than that.""",
         form="whole",
-        check=checks.check_max_sessions,
+        check=partial(checks.check_whole, least=1),
     )
     grace: float = option(
         DEFAULT_GRACE,
