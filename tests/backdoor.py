@@ -22,12 +22,12 @@ TIMEOUT = 10.0
 
 def acceptor_of(server: Server) -> Acceptor:
     """Return what accepts a server's clients."""
-    return server._threads._acceptor
+    return server._threads.acceptor
 
 
 def carrier_of(server: Server) -> Carrier:
     """Return what asks a server's source."""
-    carrier = server._threads._carrier
+    carrier = server._threads.carrier
     assert carrier is not None
     return carrier
 

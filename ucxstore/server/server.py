@@ -209,8 +209,9 @@ class Server:
         self._storage = storage
         self._secret = options.secret
         self._grace = options.grace
-        disk = _find_disk(opened, options)
-        self._threads = _Threads(native, acceptor, carrier, leave, disk)
+        self._identity = identity.value
+        self._disk = _find_disk(opened, options)
+        self._threads = _Threads(native, acceptor, carrier, leave)
         self._finalizer = process.Finalizer(
             self, process.Exit.SERVERS, self._threads.close, _FORGOTTEN_SECONDS
         )
@@ -223,12 +224,12 @@ class Server:
     @property
     def identity(self) -> bytes:
         """The identity of its storage: that of memory is another one whenever a server starts."""
-        return self._threads.identity
+        return self._identity
 
     @property
     def sessions(self) -> int:
         """The number of clients that are connected."""
-        return self._threads.sessions
+        return 0 if self._threads.closed else self._threads.native.sessions
 
     def change_secret(self, secret: str | bytes | Secret) -> None:
         """Ask clients for another secret from now on. Those that are connected stay.
@@ -241,7 +242,10 @@ class Server:
             If it is no secret for a server, or the server has had none.
         """
         changed = Secret(secret) if not isinstance(secret, Secret) else secret
-        self._threads.change_secret(changed)
+        text, carrier = _reveal(changed), self._threads.carrier
+        self._threads.acceptor.reception.change_secret(text)
+        if carrier is not None and carrier.members.is_shared:
+            carrier.members.change_secret(text)
         self._secret = changed
 
     def _reached_by(self) -> tuple[str, Secret | None]:
@@ -261,7 +265,8 @@ class Server:
 
     def stats_json(self) -> bytes:
         """Return the same as JSON, as it goes over the wire."""
-        return self._threads.stats_json()
+        last = self._threads.last_stats
+        return self._threads.native.stats_json() if last is None else last
 
     def disk_space(self) -> Space | None:
         """Return how full the disk is that the directory is on, or that of the cache.
@@ -272,11 +277,12 @@ class Server:
             Its `free` bytes and its `size`. ``None`` if the server has neither, or the file system
             does not answer within a second.
         """
-        return self._threads.disk_space()
+        return None if self._disk is None or self._threads.closed else self._disk.read()
 
     def failures(self) -> dict[str, int]:
         """Return how many requests have failed, by why: see docs/operations.md."""
-        return self._threads.failures()
+        threads = self._threads
+        return dict(threads.last_failures) if threads.closed else threads.native.failures()
 
     def latencies(self) -> dict[str, tuple[list[int], float]]:
         """Return how long requests took, by their kind.
@@ -285,11 +291,26 @@ class Server:
         end of all others; and the seconds of all together. The time runs from when a request has
         come until its reply has gone.
         """
-        return self._threads.latencies()
+        threads = self._threads
+        return dict(threads.last_latencies) if threads.closed else threads.native.latencies()
 
     def dead(self, timeout: float = 2.0) -> str:
         """Return which of its threads does not answer within `timeout` seconds; "" if all do."""
-        return self._threads.dead(timeout)
+        threads = self._threads
+        if threads.closed:
+            return "the server is closed"
+        end = time.monotonic() + timeout
+        accepting = threads.acceptor.ask()  # both at once
+        serving = threads.native.answers(timeout)
+        if not threads.draining and not (
+            accepting is not None and accepting.wait(max(end - time.monotonic(), 0.0))
+        ):
+            return "the thread that accepts clients does not answer"
+        if threads.carrier is not None and not threads.carrier.is_alive:
+            return "the thread for the source has ended"
+        if not serving:
+            return f"a thread has not answered for {timeout:g} s"
+        return ""
 
     def unready(self, timeout: float = 2.0) -> str:
         """Return why it takes no requests now, or cannot answer them; "" if it does.
@@ -301,7 +322,12 @@ class Server:
         timeout : float
             Seconds that this may take.
         """
-        return self._threads.unready(timeout)
+        threads = self._threads
+        if threads.draining and not threads.closed:
+            return "the server is draining"
+        return self.dead(timeout) or (
+            "" if threads.carrier is None else threads.carrier.trouble(timeout)
+        )
 
     def drain(self, timeout: float | None = None) -> bool:
         """Accept no more clients, tell those that are there, and wait for what is under way.
@@ -443,8 +469,12 @@ class _Threads:
         The thread for a source behind a cache; ``None`` for other storages.
     leave : callable
         Leaves the storage to other servers, once nothing is served any more.
-    disk : DiskSpace or None
-        Of the directory that is served, or of the cache.
+
+    Attributes
+    ----------
+    draining : bool
+    last_stats, last_failures, last_latencies
+        What the server has counted, once it is closed.
     """
 
     def __init__(
@@ -453,87 +483,37 @@ class _Threads:
         acceptor: Acceptor,
         carrier: "Carrier | None",
         leave: Callable[[], None],
-        disk: DiskSpace | None = None,
     ) -> None:
-        self._disk = disk
-        self._native = native
+        self.native = native
+        self.acceptor = acceptor
+        self.carrier = carrier
         self._leave = leave
-        self._acceptor = acceptor
-        self._carrier = carrier
-        self.identity = acceptor.reception.terms.identity.value
         self._lock = process.lock()
-        self._last_stats: bytes | None = None  # once closed
-        self._last_failures: dict[str, int] = {}
-        self._last_latencies: dict[str, tuple[list[int], float]] = {}
-        self._draining = False
+        self.last_stats: bytes | None = None
+        self.last_failures: dict[str, int] = {}
+        self.last_latencies: dict[str, tuple[list[int], float]] = {}
+        self.draining = False
 
     @property
     def closed(self) -> bool:
-        return self._last_stats is not None
-
-    @property
-    def sessions(self) -> int:
-        return 0 if self._last_stats is not None else self._native.sessions
-
-    def change_secret(self, secret: Secret) -> None:
-        text = _reveal(secret)
-        self._acceptor.reception.change_secret(text)
-        if self._carrier is not None and self._carrier.members.is_shared:
-            self._carrier.members.change_secret(text)
-
-    def stats_json(self) -> bytes:
-        return self._native.stats_json() if self._last_stats is None else self._last_stats
-
-    def disk_space(self) -> Space | None:
-        return None if self._disk is None or self.closed else self._disk.read()
-
-    def failures(self) -> dict[str, int]:
-        return dict(self._last_failures) if self.closed else self._native.failures()
-
-    def latencies(self) -> dict[str, tuple[list[int], float]]:
-        return dict(self._last_latencies) if self.closed else self._native.latencies()
-
-    def dead(self, timeout: float) -> str:
-        if self.closed:
-            return "the server is closed"
-        end = time.monotonic() + timeout
-        accepting = self._acceptor.ask()  # both at once
-        serving = self._native.answers(timeout)
-        if not self._draining and not (
-            accepting is not None and accepting.wait(max(end - time.monotonic(), 0.0))
-        ):
-            return "the thread that accepts clients does not answer"
-        if self._carrier is not None and not self._carrier.is_alive:
-            return "the thread for the source has ended"
-        if not serving:
-            return f"a thread has not answered for {timeout:g} s"
-        return ""
-
-    def unready(self, timeout: float) -> str:
-        if self.closed:
-            return "the server is closed"
-        if self._draining:
-            return "the server is draining"
-        return self.dead(timeout) or (
-            "" if self._carrier is None else self._carrier.trouble(timeout)
-        )
+        return self.last_stats is not None
 
     def drain(self, timeout: float) -> bool:
-        if not self._draining:
-            self._draining = True
-            sessions = self._native.sessions
+        if not self.draining:
+            self.draining = True
+            sessions = self.native.sessions
             logs.server.info(
                 "draining: %d clients finish what they have begun",
                 sessions,
                 extra={"event": "draining", "count": sessions},
             )
         end = time.monotonic() + timeout
-        self._acceptor.stop(timeout)
-        return self._native.drain(max(end - time.monotonic(), 0.0))
+        self.acceptor.stop(timeout)
+        return self.native.drain(max(end - time.monotonic(), 0.0))
 
     def close(self, timeout: float) -> None:
-        if self._acceptor.is_current_thread or (
-            self._carrier is not None and self._carrier.is_current_thread
+        if self.acceptor.is_current_thread or (
+            self.carrier is not None and self.carrier.is_current_thread
         ):
             # The garbage collector called this. A thread cannot wait for its own end.
             threading.Thread(
@@ -541,14 +521,14 @@ class _Threads:
             ).start()
             return
         with self._lock:
-            if self._last_stats is None:
+            if self.last_stats is None:
                 end = time.monotonic() + timeout
                 self.drain(timeout)
-                self._last_failures = self._native.failures()
-                self._last_latencies = self._native.latencies()
-                self._last_stats = self._native.stats_json()
-                self._native.close(max(end - time.monotonic(), _RELEASE_SECONDS))
-                if self._carrier is not None:
-                    self._carrier.close(max(end - time.monotonic(), _RELEASE_SECONDS))
+                self.last_failures = self.native.failures()
+                self.last_latencies = self.native.latencies()
+                self.last_stats = self.native.stats_json()
+                self.native.close(max(end - time.monotonic(), _RELEASE_SECONDS))
+                if self.carrier is not None:
+                    self.carrier.close(max(end - time.monotonic(), _RELEASE_SECONDS))
                 self._leave()
                 logs.server.info("ended", extra={"event": "ended"})

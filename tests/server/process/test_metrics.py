@@ -335,14 +335,14 @@ def test_all_threads_have_one_time_to_answer(server: Server) -> None:
             nothing_happens(timeout)
             return False
 
-    native, threads._native = threads._native, cast(Any, Mute())
+    native, threads.native = threads.native, cast(Any, Mute())
     try:
         acceptor_of(server)._loop.call_soon_threadsafe(nothing_happens, 1.5)
         begun = time.monotonic()
         assert server.dead(2.0) == "a thread has not answered for 2 s"
         assert time.monotonic() - begun < 3
     finally:
-        threads._native = native
+        threads.native = native
     assert server.dead(60) == ""
 
 

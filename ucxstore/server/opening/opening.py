@@ -76,20 +76,23 @@ def open_storage(storage: Storage, options: ServerOptions) -> Opened:
     StorageError
         If an object store does not answer as it should.
     """
-    if options.read_only and _is_memory(storage) and options.scratch_limit is None:
+    kind = _kind_of(storage)
+    is_memory, is_directory = kind is LocationKind.MEMORY, kind is LocationKind.DIRECTORY
+    if options.read_only and is_memory and options.scratch_limit is None:
         raise ValueError(
             "read_only: the memory of a new server is empty, and would stay so; serve a directory "
             "or an object store, or offer scratch space in it (--scratch-limit 8GiB)"
         )
-    if options.memory is not None and not _is_memory(storage):
+    if options.memory is not None and not is_memory:
         raise ValueError("memory: only memory:// has this limit")
-    if options.when_full is not None and not _is_memory(storage):
+    if options.when_full is not None and not is_memory:
         raise ValueError("when_full: only memory:// has this option")
-    if options.durability is not None and not _is_directory(storage):
+    if options.durability is not None and not is_directory:
         raise ValueError("durability: only a directory that the server opens has it")
-    if options.create and not _is_directory(storage):
+    if options.create and not is_directory:
         raise ValueError("create: only a directory can be made")
-    if _is_native(storage):
+    is_native = isinstance(storage, core.MemoryStorage | core.DirectoryStorage)
+    if is_native or is_memory or is_directory:
         options.refuse_source_options()
         return _open_native(storage, options)
     return _open_cached(storage, options)
@@ -143,8 +146,8 @@ def is_shared(storage: Storage) -> bool:
     storage
         As `Server` takes it.
     """
-    if isinstance(storage, str | bytes | os.PathLike):
-        kind, _ = parse_location("storage", storage)
+    kind = _kind_of(storage)
+    if kind is not None:
         return kind is LocationKind.OBJECTS
     if "obstore.store" in sys.modules:
         from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
@@ -178,10 +181,11 @@ def _or[T](value: T | None, default: T) -> T:
     return default if value is None else value
 
 
-def _is_native(storage: Storage) -> bool:
-    """Tell whether the storage is memory or a directory."""
-    is_core = isinstance(storage, core.MemoryStorage | core.DirectoryStorage)
-    return is_core or _is_memory(storage) or _is_directory(storage)
+def _kind_of(storage: Storage) -> LocationKind | None:
+    """Return the kind of a location; ``None`` for an object that is open already."""
+    if isinstance(storage, str | bytes | os.PathLike):
+        return parse_location("storage", storage)[0]
+    return None
 
 
 def _open_native(storage: Any, options: ServerOptions) -> Opened:
@@ -190,8 +194,8 @@ def _open_native(storage: Any, options: ServerOptions) -> Opened:
     kind, text = parse_location("storage", storage)
     if kind is LocationKind.MEMORY:
         limit = default_memory() if options.memory is None else options.memory
-        memory = open_memory(limit, options, _MORE_MEMORY)
-        return Opened(memory.storage, leave=memory.leave)
+        memory, leave = open_memory(limit, options, _MORE_MEMORY)
+        return Opened(memory, leave=leave)
     if not options.create:
         check_directory(text)
     writers = "none" if options.read_only else "several" if options.shared else "alone"
@@ -233,20 +237,6 @@ def _refuses(storage: Any) -> Callable[[BaseException], bool]:
     from ucxstore.server.sources import object_errors
 
     return object_errors.refuses
-
-
-def _is_memory(storage: Storage) -> bool:
-    return (
-        isinstance(storage, str | bytes | os.PathLike)
-        and parse_location("storage", storage)[0] is LocationKind.MEMORY
-    )
-
-
-def _is_directory(storage: Storage) -> bool:
-    return (
-        isinstance(storage, str | bytes | os.PathLike)
-        and parse_location("storage", storage)[0] is LocationKind.DIRECTORY
-    )
 
 
 def _open_source(storage: Any, options: ServerOptions, timeout: float) -> "Source":
