@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ucxstore.base.errors import (
@@ -24,11 +25,9 @@ class AskedServer(Protocol):
 
     def connection(self) -> "Connection":
         """Return the connection to it, or raise."""
-        ...
 
     def count_request(self) -> None:
         """Count a request to it."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +49,6 @@ class Share:
     request: Request[Any]
     answered: "Callable[[Any], Iterable[Share]]"
     lost: "Callable[[UcxStoreError], Iterable[Share]]"
-
-
-class _InFlight:
-    """A share in flight."""
-
-    __slots__ = ("_gathered", "operation", "share")
-
-    def __init__(self, gathered: "Gathered", share: Share, operation: Operation) -> None:
-        self._gathered = gathered
-        self.share = share
-        self.operation = operation
-
-    def tell(self) -> None:
-        """Take the result; the queue calls this when the operation is done."""
-        if self in self._gathered._in_flight:  # else a signal has ended all at the start
-            self._gathered._end(self, self.operation.result)
 
 
 class Gathered:
@@ -96,7 +79,7 @@ class Gathered:
         self._finish = finish
         self._timeout = timeout
         self._queue = queue
-        self._in_flight: list[_InFlight] = []
+        self._in_flight: dict[Operation, Share] = {}
         self._failure: Exception | None = None
         try:
             self._start(shares)
@@ -113,8 +96,8 @@ class Gathered:
         """Block until it is done, and return its result."""
         try:
             while self._in_flight:
-                one = self._in_flight[0]
-                self._end(one, one.operation.wait)
+                operation = next(iter(self._in_flight))
+                self._end(operation, operation.wait)
         except BaseException:  # such as a signal's, raised anywhere
             self._settle()
             raise
@@ -145,15 +128,19 @@ class Gathered:
                     left += share.lost(without_frames(error))
                     continue
                 operation = share.request.start(connection, self._timeout, completions)
-                one = _InFlight(self, share, operation)
-                self._in_flight.append(one)
+                self._in_flight[operation] = share
                 if self._queue is not None:
-                    self._queue.listen(operation, one.tell)
+                    self._queue.listen(operation, partial(self._take, operation))
                 share.server.count_request()
         except Exception as error:
             self._fail(error)
 
-    def _end(self, one: _InFlight, ask: Callable[[], Any]) -> None:
+    def _take(self, operation: Operation) -> None:
+        """Take the result; the queue calls this when the operation is done."""
+        if operation in self._in_flight:  # else a signal has ended all at the start
+            self._end(operation, operation.result)
+
+    def _end(self, operation: Operation, ask: Callable[[], Any]) -> None:
         """Take the result of one operation, and start what follows from it."""
         lost: UcxStoreError | None = None
         result: Any = None
@@ -163,9 +150,8 @@ class Gathered:
             lost = without_frames(error)
         except Exception as error:
             self._fail(error)
-        self._in_flight.remove(one)
+        share = self._in_flight.pop(operation)
         if self._failure is None:
-            share = one.share
             try:
                 more = share.answered(result) if lost is None else share.lost(lost)
             except Exception as error:
@@ -178,15 +164,16 @@ class Gathered:
     def _fail(self, error: Exception) -> None:
         if self._failure is None:
             self._failure = without_frames(error)
-        for one in list(self._in_flight):  # a thread may wait for them, and another one cancel
-            one.operation.cancel()
+        # A thread may wait for them, and another one cancel.
+        for operation in list(self._in_flight):
+            operation.cancel()
 
     def _settle(self) -> None:
         """Cancel all and wait for their end, however often a signal handler raises."""
         while self._in_flight:
             with suppress(BaseException):
-                one = self._in_flight[0]
-                one.operation.cancel()
+                operation = next(iter(self._in_flight))
+                operation.cancel()
                 with suppress(Exception):
-                    one.operation.wait()
-                self._in_flight.remove(one)
+                    operation.wait()
+                del self._in_flight[operation]

@@ -86,22 +86,16 @@ class OneServer(Channel):
         return request.start(connection, self.timeout, None if queue is None else queue.native)
 
     def see(self, key: str, out: object) -> int | None:
-        connection = self._connector.last
-        if connection is None or connection.welcome.token != self._checked:
-            return None
-        return connection.native.see(key, out)
+        native = self._checked_before()
+        return None if native is None else native.see(key, out)
 
     def hold(self, key: str) -> "npt.NDArray[np.uint8] | None":
-        connection = self._connector.last
-        if connection is None or connection.welcome.token != self._checked:
-            return None
-        return connection.native.hold(key)
+        native = self._checked_before()
+        return None if native is None else native.hold(key)
 
     def map_file(self, key: str, *, waits: bool) -> "npt.NDArray[np.uint8] | None":
-        connection = self._connector.last
-        if connection is None or connection.welcome.token != self._checked:
-            return None
-        return connection.native.map_file(key, waits)
+        native = self._checked_before()
+        return None if native is None else native.map_file(key, waits)
 
     def allocate(self, key: str, nbytes: int) -> "Allocation | None":
         return self._check(self._connector.last).allocate(key, nbytes)
@@ -118,6 +112,13 @@ class OneServer(Channel):
 
     def accept_restarted(self) -> None:
         self._member.accept()
+
+    def _checked_before(self) -> "Connection | None":
+        """Return the connection if it was checked; never blocks."""
+        connection = self._connector.last
+        if connection is None or connection.welcome.token != self._checked:
+            return None
+        return connection.native
 
     def _check(
         self, connection: ServerConnection | None, *, of_server: bool = False

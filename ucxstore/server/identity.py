@@ -52,18 +52,22 @@ _PROCESS = secrets.token_hex(IDENTITY_BYTES)
 
 
 class Identity:
-    """The identity of a storage, and the record of its set, which it keeps in memory.
+    """The identity of a storage, and the record of its set.
 
     Parameters
     ----------
     value : bytes
     record : bytes
         The record; empty for none.
+    directory : Path or None
+        A directory that may be written to, with the record in a file. Without one, the record is
+        only in memory.
     """
 
-    def __init__(self, value: bytes, record: bytes = b"") -> None:
+    def __init__(self, value: bytes, record: bytes = b"", directory: Path | None = None) -> None:
         self.value = value
         self.record = record
+        self._directory = directory
         self._lock = process.lock()
 
     def keep(self, expected: bytes, record: bytes) -> bytes:
@@ -81,37 +85,20 @@ class Identity:
         """
         with self._lock:
             if digest(self.record) == expected and record != self.record:
-                self._store(record)
+                if self._directory is not None:
+                    self._store(self._directory, record)
                 self.record = record
             return self.record
 
-    def _store(self, record: bytes) -> None:
+    def _store(self, directory: Path, record: bytes) -> None:
         """Store a record where it outlives the server."""
-
-
-class DirectoryIdentity(Identity):
-    """The identity of a directory that may be written to, and the record that is in a file there.
-
-    Parameters
-    ----------
-    directory : Path
-    value : bytes
-    record : bytes
-        As it is in the file.
-    """
-
-    def __init__(self, directory: Path, value: bytes, record: bytes) -> None:
-        super().__init__(value, record)
-        self._directory = directory
-
-    def _store(self, record: bytes) -> None:
         # The directory at this path may be another one by now.
-        if _find_identity(self._directory) != self.value:
-            raise OSError(f"{self._directory}: it is not the directory that is served")
+        if _find_identity(directory) != self.value:
+            raise OSError(f"{directory}: it is not the directory that is served")
         if record:
-            _write(self._directory, CLUSTER_FILE, record)
+            _write(directory, CLUSTER_FILE, record)
         else:
-            (self._directory / CLUSTER_FILE).unlink(missing_ok=True)
+            (directory / CLUSTER_FILE).unlink(missing_ok=True)
 
 
 def identify(storage: Any, options: ServerOptions) -> Identity:
@@ -174,7 +161,7 @@ def _of_directory(directory: Path, *, read_only: bool) -> Identity:
     record = _read(directory / CLUSTER_FILE) or b""
     if value is None:
         return Identity(_of_inode(directory), record)
-    return Identity(value, record) if read_only else DirectoryIdentity(directory, value, record)
+    return Identity(value, record, None if read_only else directory)
 
 
 def _find_identity(directory: Path) -> bytes | None:

@@ -26,9 +26,13 @@ _SYSTEM_TEXTS = {
 
 _UNREACHABLE = re.compile(r"\bkind: (Connect|Timeout|BrokenPipe)|TimedOut")
 
-_THROTTLED = {"429", "503"}
 # Of requests for which obstore has no kind of its own, such as listings.
-_REFUSED = {"401": "the credentials are not accepted", "403": "permission denied"}
+_STATUSES = {
+    "401": "the credentials are not accepted",
+    "403": "permission denied",
+    "429": "throttled",
+    "503": "throttled",
+}
 _NEVER = {"400", "401", "403", "404", "405", "501"}
 
 # In front of a store that has not answered them.
@@ -58,43 +62,37 @@ def may_have_succeeded(error: BaseException) -> bool:
     if any(isinstance(error, kind) for kind, _ in _KINDS):
         return False
     text, _, debug = str(error).partition("\n\nDebug source:")
-    if (status := _STATUS.search(text)) is not None:
-        return status[1].startswith("5")
-    return "kind: Connect" not in debug
+    status = _status(text)
+    return status.startswith("5") if status else "kind: Connect" not in debug
 
 
 def has_ended(error: BaseException) -> bool:
     """Tell whether the store itself has answered, so that it does no more for the request."""
-    status = _STATUS.search(str(error))
-    return status is not None and status[1] not in _GATEWAYS
+    return _status(str(error)) not in {"", *_GATEWAYS}
 
 
 def may_pass(error: BaseException) -> bool:
     """Tell whether the same request may succeed if it is sent again."""
     if any(isinstance(error, kind) for kind, _ in _KINDS):
         return False
-    status = _STATUS.search(str(error))
-    return status is None or status[1].startswith("5") or status[1] in {"408", "409", "429"}
+    status = _status(str(error))
+    return status.startswith("5") or status in {"", "408", "409", "429"}
 
 
 def is_unreachable(error: BaseException) -> bool:
     """Tell whether nobody has answered a request."""
     text, _, debug = str(error).partition("\n\nDebug source:")
-    return _STATUS.search(text) is None and _UNREACHABLE.search(debug) is not None
+    return not _status(text) and _UNREACHABLE.search(debug) is not None
 
 
 def is_unsupported(error: BaseException) -> bool:
     """Tell whether the store says that it does not support such a request."""
-    status = _STATUS.search(str(error))
-    return isinstance(error, exceptions.NotSupportedError) or (
-        status is not None and status[1] == "501"
-    )
+    return isinstance(error, exceptions.NotSupportedError) or _status(str(error)) == "501"
 
 
 def refuses(error: BaseException) -> bool:
     """Tell whether a server of HTTP has refused a request that it never carries out."""
-    status = _STATUS.search(str(error))
-    return isinstance(error, NotImplementedError) or (status is not None and status[1] in _NEVER)
+    return isinstance(error, NotImplementedError) or _status(str(error)) in _NEVER
 
 
 def explain(error: BaseException) -> str:
@@ -115,11 +113,15 @@ def _kind(error: BaseException, text: str, debug: str) -> str:
         return "timed out"
     if "kind: Connect" in debug:
         return "cannot connect"
-    if (status := _STATUS.search(text)) is not None:
-        if status[1] in _THROTTLED:
-            return "throttled"
-        return _REFUSED.get(status[1], f"status {status[1]}")
+    if status := _status(text):
+        return _STATUSES.get(status, f"status {status}")
     return "failed"
+
+
+def _status(text: str) -> str:
+    """Return the status of HTTP that a message has; "" for none."""
+    found = _STATUS.search(text)
+    return "" if found is None else found[1]
 
 
 def _short(text: str) -> str:
