@@ -264,42 +264,37 @@ class Changes:
     def tick(self) -> None:
         """End what has waited for too long."""
         state = self.state
-        self._end_waits()
+        for number, change in list(state.changes.items()):
+            if number in state.changes:
+                until, outcome = self._limit_of(change)
+                if until <= state.now:
+                    self.conclude(number, outcome)
         for number, doubt in list(state.doubts.items()):
             if doubt.until <= state.now:
                 del state.doubts[number]
                 self.start_queued()
 
-    def _end_waits(self) -> None:
+    def _limit_of(self, change: Change) -> tuple[float, Outcome]:
+        """Return until when a change waits for what it waits for, and how it ends then."""
         state = self.state
-        now = state.now
-        for number, change in list(state.changes.items()):
-            if number not in state.changes:
-                continue
-            if change.step == "queued" and change.behind:
-                if max(change.since, state.heard_at) + state.patience <= now:
-                    why = (
-                        f"the source has answered nothing for {state.patience:g} s, and this "
-                        "change waited for earlier ones of its key"
-                    )
-                    self.conclude(number, Refused(why, late=True))
-            elif change.step in ("waiting", "told"):
-                if change.since + times.PATIENCE_SECONDS <= now:
-                    why = "other servers of the source do not answer"
-                    self.conclude(number, Refused(why, late=True))
-            elif change.step == "made" and change.since + state.patience <= now:
-                why = "it was made, but other servers of the source do not answer"
-                self.conclude(number, Unknown(why))
+        if change.step == "queued" and change.behind:
+            why = (
+                f"the source has answered nothing for {state.patience:g} s, and this change "
+                "waited for earlier ones of its key"
+            )
+            until = max(change.since, state.heard_at) + state.patience
+            return until, Refused(why, late=True)
+        if change.step in ("waiting", "told"):
+            why = "other servers of the source do not answer"
+            return change.since + times.PATIENCE_SECONDS, Refused(why, late=True)
+        if change.step == "made":
+            why = "it was made, but other servers of the source do not answer"
+            return change.since + state.patience, Unknown(why)
+        return inf, Unknown()
 
     def deadlines(self) -> Iterator[float]:
         """Yield when `tick` is due."""
-        state = self.state
-        for change in state.changes.values():
-            if change.step == "queued" and change.behind:
-                yield max(change.since, state.heard_at) + state.patience
-            elif change.step in ("waiting", "told"):
-                yield change.since + times.PATIENCE_SECONDS
-            elif change.step == "made":
-                yield change.since + state.patience
-        for doubt in state.doubts.values():
+        for change in self.state.changes.values():
+            yield self._limit_of(change)[0]
+        for doubt in self.state.doubts.values():
             yield doubt.until

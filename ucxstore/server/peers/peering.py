@@ -9,7 +9,6 @@ from ucxstore.server.peers.changes import Changes
 from ucxstore.server.peers.events import (
     Answer,
     Carry,
-    Dial,
     Failed,
     Fence,
     ForgetAll,
@@ -437,10 +436,8 @@ class Peering:
         if peer.recovery:
             return
         if dial:
-            state.last += 1
-            peer.recovery, peer.dial = "dial", state.last
+            peer.recovery, peer.dial = "dial", state.dial(peer.presence)
             peer.until = state.now + times.DIAL_SECONDS
-            state.out.append(Dial(state.last, peer.presence))
         else:
             self._not_reached(peer, "it does not answer")
 
@@ -529,9 +526,7 @@ class Peering:
             if server not in there:
                 del state.unreached[server]
                 continue
-            state.last += 1
-            state.trials[state.last] = server
-            state.out.append(Dial(state.last, presence))
+            state.trials[state.dial(presence)] = server
         self._end_trial()
 
     def _end_trial(self) -> None:
@@ -541,21 +536,25 @@ class Peering:
             state.yields = False
             self._rejoin()
 
-    def _tick_peer(self, peer: Peer) -> None:
+    def _limit_of(self, peer: Peer) -> float:
+        """Return until when a peer is waited for, in what it is to do or is done with it."""
+        if not peer.link:
+            return peer.until if peer.recovery in ("dial", "again", "wait") else inf
+        noted = inf if peer.waits_since is None else peer.waits_since + times.ACK_SECONDS
+        return min(peer.heard + times.SILENCE_SECONDS, noted)
+
+    def _end_wait(self, peer: Peer) -> None:
         state = self.state
-        now = state.now
         if peer.link:
-            is_late = peer.waits_since is not None and peer.waits_since + times.ACK_SECONDS <= now
-            if is_late or peer.heard + times.SILENCE_SECONDS <= now:
-                self._drop(peer, stands_still=True)
-        elif peer.recovery == "dial" and peer.until <= now:
+            self._drop(peer, stands_still=True)
+        elif peer.recovery == "dial":
             for link, found in list(state.links.items()):
                 if found.dial == peer.dial:
                     self._hang_up(link)
             self._not_reached(peer, "it does not answer")
-        elif peer.recovery == "again" and peer.until <= now:
+        elif peer.recovery == "again":
             self._fence(peer)
-        elif peer.recovery == "wait" and peer.until <= now:
+        else:
             self._forget(peer)
             state.request(RemovePresence(peer.presence.name))
 
@@ -567,8 +566,8 @@ class Peering:
             if not found.peer and found.since + times.DIAL_SECONDS <= now:
                 self._hang_up(link)
         for peer in list(state.peers.values()):
-            if state.peers.get(peer.presence.name) is peer:
-                self._tick_peer(peer)
+            if state.peers.get(peer.presence.name) is peer and self._limit_of(peer) <= now:
+                self._end_wait(peer)
         if state.phase == "out" and state.retry_at <= now:
             self.join()
         elif state.phase == "joining":
@@ -612,10 +611,4 @@ class Peering:
                 yield found.since + times.DIAL_SECONDS
         if state.peers:
             yield state.here_at
-        for peer in state.peers.values():
-            if peer.link:
-                yield peer.heard + times.SILENCE_SECONDS
-                if peer.waits_since is not None:
-                    yield peer.waits_since + times.ACK_SECONDS
-            elif peer.recovery in ("dial", "again", "wait"):
-                yield peer.until
+        yield from map(self._limit_of, state.peers.values())

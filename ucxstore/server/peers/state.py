@@ -12,6 +12,7 @@ from ucxstore.server.peers.events import (
     AskSource,
     Believe,
     Contacted,
+    Dial,
     Outcome,
     ReadPresence,
     Tell,
@@ -296,6 +297,12 @@ class State(StateRecord):
         self.last += 1
         self.requests[self.last] = Pending(what, self.now, why)
         self.out.append(AskSource(self.last, what))
+        return self.last
+
+    def dial(self, presence: Presence) -> int:
+        """Ask for a link to the server of a presence, and return its number."""
+        self.last += 1
+        self.out.append(Dial(self.last, presence))
         return self.last
 
     def tell_all(self, message: Message) -> None:
