@@ -34,7 +34,7 @@ from ucxstore.server import Server
 from ucxstore.server.accepting import reception
 from ucxstore.server.accepting.acceptor import Acceptor
 from ucxstore.server.accepting.listen import advertise, listen
-from ucxstore.server.accepting.reception import Reception, Terms
+from ucxstore.server.accepting.reception import Reception
 from ucxstore.server.accepting.sessions import NewSessions
 from ucxstore.server.identity import Identity
 from ucxstore.server.spawn import ServerProcess
@@ -249,8 +249,9 @@ class TestTurnedAway:
 
         listener = listen(HostPort("127.0.0.1", 0), anywhere=False)
         address = advertise(HostPort("127.0.0.1", 0), listener)
-        terms = Terms(identity=Identity(bytes(16)))
-        accepting = Acceptor(listener, Reception(NewSessions(Unreachable(), 1), b"", terms))
+        identity, terms = Identity(bytes(16)), Welcome(b"", bytes(16), read_only=False)
+        reception = Reception(NewSessions(Unreachable(), 1), b"", identity, terms)
+        accepting = Acceptor(listener, reception)
         with pytest.raises(ConnectError, match="could not connect back: no common transport"):
             handshake(address, b"the client's worker")
         eventually(lambda: int(accepting.reception.refusals.turned_away) == 1)

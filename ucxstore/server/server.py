@@ -18,6 +18,7 @@ from ucxstore.base.options import UcxConfig
 from ucxstore.base.secret import Secret
 from ucxstore.base.showing import html_block, html_details, html_table
 from ucxstore.base.stats import ServerStats, figures, parse_server_stats
+from ucxstore.protocol.frames import Welcome
 from ucxstore.server.accepting.acceptor import Acceptor
 from ucxstore.server.accepting.data_ports import DataPorts
 from ucxstore.server.accepting.joining import Joining
@@ -28,7 +29,7 @@ from ucxstore.server.accepting.listen import (
     listen,
     listen_locally,
 )
-from ucxstore.server.accepting.reception import Reception, Terms
+from ucxstore.server.accepting.reception import Reception
 from ucxstore.server.accepting.sessions import NewSessions
 from ucxstore.server.accepting.users import admit_all, admit_own_user
 from ucxstore.server.disk_space import DiskSpace, Space
@@ -180,8 +181,10 @@ class Server:
             reception = Reception(
                 NewSessions(native, options.threads, data_ports),
                 secret,
-                Terms(
-                    identity=identity,
+                identity,
+                Welcome(
+                    token=b"",
+                    identity=identity.value,
                     read_only=options.read_only,
                     shared=shared,
                     volatile=isinstance(opened, core.MemoryStorage) and not shared,

@@ -25,20 +25,28 @@ from ucxstore.base.grants import ALL, Bounds, Role
 from ucxstore.base.options import Local
 from ucxstore.base.secret import Secret
 from ucxstore.client.connect import Greeting
-from ucxstore.protocol.frames import TOKEN_BYTES, FrameKind, RejectCode, encode, encode_reject
+from ucxstore.protocol.frames import (
+    TOKEN_BYTES,
+    FrameKind,
+    RejectCode,
+    Welcome,
+    encode,
+    encode_reject,
+)
 from ucxstore.protocol.handshake import ConnectAnewError, join_mac, joined
 from ucxstore.server import Server
 from ucxstore.server.accepting import reception
 from ucxstore.server.accepting.acceptor import Acceptor
 from ucxstore.server.accepting.joining import Client, Joining, Offer
 from ucxstore.server.accepting.listen import listen, listen_locally
-from ucxstore.server.accepting.reception import Reception, Terms
+from ucxstore.server.accepting.reception import Reception
 from ucxstore.server.accepting.sessions import NewSessions
 from ucxstore.server.identity import Identity
 
 TOKEN = b"t" * TOKEN_BYTES
 CLIENT = Client(TOKEN, "a client", ALL, "user 7")
 SECRET = Secret("correct horse battery staple")
+TERMS = Welcome(b"", bytes(16), read_only=False)
 
 
 class Sessions:
@@ -101,7 +109,8 @@ def accepting(sessions: Sessions) -> Iterator[Acceptor]:
         Reception(
             NewSessions(sessions, 2),
             b"",
-            Terms(identity=Identity(bytes(16))),
+            Identity(bytes(16)),
+            TERMS,
             Joining(listen_locally(None)),
         ),
     )
@@ -219,9 +228,9 @@ class TestJoin:
         self, secret: Secret, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         listener = listen(HostPort("127.0.0.1", 0), anywhere=False)
-        terms, joining = Terms(identity=Identity(bytes(16))), Joining(listen_locally(None))
+        identity, joining = Identity(bytes(16)), Joining(listen_locally(None))
         new = NewSessions(sessions, 1)
-        accepting = Acceptor(listener, Reception(new, SECRET.reveal(), terms, joining))
+        accepting = Acceptor(listener, Reception(new, SECRET.reveal(), identity, TERMS, joining))
         send = accepting._loop.sock_sendall
 
         async def send_and_dawdle(sock: socket.socket, data: bytes) -> None:
@@ -284,7 +293,7 @@ class TestJoin:
     def test_a_server_that_joins_a_set_while_a_client_waits_for_room(
         self, accepting: Acceptor, sessions: Sessions
     ) -> None:
-        identity = accepting.reception.terms.identity
+        identity = accepting.reception.identity
 
         def make_room() -> bool:
             had_record, identity.record = bool(identity.record), b"a record"
@@ -397,7 +406,7 @@ def test_a_client_is_welcomed_just_before_another_one_makes_the_set(
 def test_clients_connect_anew_also_if_who_has_made_the_set_goes_before_it_is_kept(
     accepting: Acceptor, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    identity = accepting.reception.terms.identity
+    identity = accepting.reception.identity
     keep, keeping, go_on = identity.keep, threading.Event(), threading.Event()
 
     def dawdle(expected: bytes, record: bytes) -> bytes:

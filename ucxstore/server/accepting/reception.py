@@ -7,7 +7,6 @@ import secrets
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import NoReturn
 
@@ -49,17 +48,6 @@ _UNTOLD = "the server has become one of a set meanwhile"
 _LINGER_SECONDS = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
-    """The properties of a server that its `Welcome` sends to clients."""
-
-    identity: Identity
-    read_only: bool = False
-    shared: bool = False
-    volatile: bool = False
-    shares_memory: bool = False
-
-
 class Reception:
     """Carry out the handshakes of guests, in the event loop of the accepting thread.
 
@@ -69,8 +57,9 @@ class Reception:
         Gets the authenticated connections.
     secret : bytes
         The secret that clients must prove to know; empty if none is needed.
-    terms : Terms
-        The properties of the server that clients are sent.
+    identity : Identity
+    terms : Welcome
+        What all clients are sent; the rest of it is empty.
     joining : Joining or None
         The Unix socket for clients of this host.
     admit : callable
@@ -92,13 +81,15 @@ class Reception:
         self,
         sessions: NewSessions,
         secret: bytes,
-        terms: Terms,
+        identity: Identity,
+        terms: Welcome,
         joining: Joining | None = None,
         admit: Admit = admit_all,
         make_agreement: Callable[[], KeyAgreement] | None = None,
     ) -> None:
         self.sessions = sessions
         self.joining = joining
+        self.identity = identity
         self.terms = terms
         self.refusals = HandshakeRefusals(sessions.native)
         self.stopping = False
@@ -106,7 +97,7 @@ class Reception:
         self._secret = secret
         self._admit = admit
         self._make_agreement = make_agreement
-        self._record = SetRecord(terms.identity, sessions)
+        self._record = SetRecord(identity, sessions)
 
     def change_secret(self, secret: bytes) -> None:
         """Ask for another secret in handshakes that begin from now on.
@@ -249,15 +240,11 @@ class Reception:
         return bounds._replace(role=Role.OWNER) if is_owner else bounds
 
     def _welcome(self, client: Client, offer: Offer | None) -> Welcome:
-        return Welcome(
-            client.token,
-            self.terms.identity.value,
-            self.terms.read_only or client.rights.read_only,
-            self.terms.shared,
-            self.terms.volatile,
-            b"" if offer is None else offer.joining.name,
-            client.record,
-            self.terms.shares_memory,
+        return self.terms._replace(
+            token=client.token,
+            read_only=self.terms.read_only or client.rights.read_only,
+            socket=b"" if offer is None else offer.joining.name,
+            record=client.record,
         )
 
     async def _run_steps[T](self, steps: Steps[T], guest: Guest) -> T:
