@@ -8,12 +8,10 @@ import os
 import pickle
 import socket
 import sys
-from typing import Any
 
 from ucxstore.base import logs
 from ucxstore.base.errors import UcxStoreError
 from ucxstore.base.showing import one_line
-from ucxstore.server.options.server_options import ServerOptions
 from ucxstore.server.process.foreground import serve
 
 
@@ -21,7 +19,8 @@ def main() -> int:
     """Serve what the parent has sent, and return the exit status."""
     with socket.socket(fileno=os.dup(sys.stdin.fileno())) as parent:
         try:
-            storage, options, die_with_parent, level = _receive(parent)
+            with parent.makefile("rb") as data:
+                storage, options, die_with_parent, level = pickle.load(data)
             logs.configure(level)
             serve(
                 storage,
@@ -33,12 +32,6 @@ def main() -> int:
             print(f"ucxstore: {one_line(error)}", file=sys.stderr)
             return 2 if isinstance(error, ValueError | TypeError) else 1
     return 0
-
-
-def _receive(parent: socket.socket) -> tuple[Any, ServerOptions, bool, int]:
-    with parent.makefile("rb") as data:
-        storage, options, die_with_parent, level = pickle.load(data)
-    return storage, options, die_with_parent, level
 
 
 if __name__ == "__main__":

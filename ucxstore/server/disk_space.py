@@ -3,6 +3,7 @@
 import os
 import threading
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import NamedTuple
 
 from ucxstore.base import process
@@ -30,7 +31,7 @@ class DiskSpace:
     def __init__(self, where: int | str) -> None:
         self._where = where
         self._lock = process.lock()
-        self._asked: Future[Space] | None = None  # by a thread that waits for the kernel
+        self._asked: Future[Space | None] | None = None  # by a thread that waits for the kernel
 
     def read(self, patience: float = _PATIENCE) -> Space | None:
         """Return the space; ``None`` if the file system does not tell within `patience` seconds."""
@@ -43,19 +44,14 @@ class DiskSpace:
                 ).start()
         try:
             return asked.result(patience)
-        except (OSError, TimeoutError):
+        except TimeoutError:
             return None
 
-    def _ask(self, asked: "Future[Space]") -> None:
-        try:
+    def _ask(self, asked: "Future[Space | None]") -> None:
+        answer = None
+        with suppress(OSError):
             found = os.statvfs(self._where)
-        except OSError as error:
-            answer: Space | OSError = error
-        else:
             answer = Space(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
         with self._lock:
             self._asked = None
-        if isinstance(answer, OSError):
-            asked.set_exception(answer)
-        else:
-            asked.set_result(answer)
+        asked.set_result(answer)

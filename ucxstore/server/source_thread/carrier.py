@@ -163,18 +163,13 @@ class Carrier:
 
     def _ask_source(self, loop: asyncio.AbstractEventLoop, patience: float) -> str:
         try:
-            asyncio.run_coroutine_threadsafe(self._ask(patience), loop).result(
-                patience + _ASK_SECONDS
-            )
+            asked = asyncio.wait_for(self._source.head(_ASKED), patience)
+            asyncio.run_coroutine_threadsafe(asked, loop).result(patience + _ASK_SECONDS)
         except TimeoutError:
             return f"the source did not answer within {patience:g} s"
         except Exception as error:
             return f"the source: {self._source.explain(error)}"
         return ""
-
-    async def _ask(self, patience: float) -> None:
-        async with asyncio.timeout(patience):
-            await self._source.head(_ASKED)
 
     @property
     def counted(self) -> dict[str, core.Counter | core.DiskCache]:
@@ -281,7 +276,7 @@ class Carrier:
         if not names:
             self._storage.missing(ticket)
             return
-        answer: Callable[[bool], None] | None = None
+        answer: Callable[[bool], object] | None = None
 
         def reply(outcome: Outcome, keep: bool) -> None:
             if isinstance(outcome, Unknown):
@@ -325,7 +320,7 @@ class Carrier:
 
     async def _make(
         self, call: _Call, names: Names, change: ClientChange
-    ) -> tuple[bool, Outcome, Callable[[bool], None] | None]:
+    ) -> tuple[bool, Outcome, Callable[[bool], object] | None]:
         """Send the request of a change.
 
         Returns
@@ -459,7 +454,7 @@ class Carrier:
 
     async def _carry_out_change(
         self, call: _Call, moved: Moved, change: ClientChange
-    ) -> tuple[Outcome, Callable[[bool], None]]:
+    ) -> tuple[Outcome, Callable[[bool], object]]:
         """Let the source make a change; return how it has ended, and what tells the client so."""
         source, storage, ticket = self._source, self._storage, call.ticket
         match call.operation, call.arguments:
@@ -467,7 +462,7 @@ class Carrier:
                 wanted = partial(self._check_wanted, call, change)
                 etag = await source.put(key, value, if_absent=if_absent, wanted=wanted)
                 if etag is None:
-                    return Refused(), lambda _: _ignore(storage.stored(ticket, False, "", False))
+                    return Refused(), lambda _: storage.stored(ticket, False, "", False)
                 return Done(), partial(self._stored, ticket, key, value, etag)
             case "remove", (list(keys),):
                 await source.remove(keys)
@@ -511,10 +506,6 @@ def _changed_by(call: _Call) -> tuple[Names, object]:
         case "remove_prefix", (str(prefix),):
             return Names(prefixes=frozenset({prefix})), None
     raise NotImplementedError(f"unknown call {call.operation!r}")
-
-
-def _ignore(_: object) -> None:
-    """Return nothing."""
 
 
 async def _all[T](requests: Iterable[Coroutine[object, object, T]]) -> list[T]:

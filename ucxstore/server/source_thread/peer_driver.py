@@ -71,6 +71,16 @@ from ucxstore.server.sources.tiered import DiskTier
 # What a server that cannot be reached raises.
 _UNREACHED = (OSError, EOFError, ValueError, UcxStoreError)
 
+# By the events of a `Notice`.
+_NOTICES = {
+    "fenced": "another server of the source has shut this one out: asking the source about each "
+    "value",
+    "fencing": "shutting out the server at %(where)s, and waiting for up to "
+    f"{times.FENCE_SECONDS:.3g} s: %(why)s",
+    "yielding": "cannot reach the server at %(where)s, which writes to the same source, so this "
+    "one asks the source about each value: %(why)s",
+}
+
 # For the end of a server: to say that it goes.
 _LEAVE_SECONDS = 1.0
 
@@ -438,28 +448,9 @@ class PeerDriver:
                         report.why,
                         extra={"event": "not_joined"},
                     )
-            case "fenced":
-                logs.server.warning(
-                    "another server of the source has shut this one out: asking the source about "
-                    "each value",
-                    extra={"event": "fenced"},
-                )
-            case "fencing":
-                logs.server.warning(
-                    "shutting out the server at %s, and waiting for up to %.3g s: %s",
-                    where,
-                    times.FENCE_SECONDS,
-                    report.why,
-                    extra={"event": "fencing"},
-                )
-            case "yielding":
-                logs.server.warning(
-                    "cannot reach the server at %s, which writes to the same source, so this one "
-                    "asks the source about each value: %s",
-                    where,
-                    report.why,
-                    extra={"event": "yielding"},
-                )
+            case event:
+                about = {"where": where, "why": report.why}
+                logs.server.warning(_NOTICES[event], about, extra={"event": event})
 
     # ---- links ----
 

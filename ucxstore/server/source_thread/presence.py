@@ -31,7 +31,7 @@ from ucxstore.server.peers.events import (
     WriteNote,
     WritePresence,
 )
-from ucxstore.server.peers.names import Names
+from ucxstore.server.peers.names import ALL, Names
 from ucxstore.server.peers.presence import Presence
 from ucxstore.server.sources.source import Source
 
@@ -40,7 +40,6 @@ NOTES = f"{RESERVED_FOLDER}writing/"
 
 _MAX_NOTE_BYTES = 64 << 20
 _FENCED = b'{"fenced": true}'
-_ALL = Names(prefixes=frozenset({""}))
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -113,7 +112,7 @@ class Presences:
             fields = Fields.read(data, "a note", _MAX_NOTE_BYTES)
             return Names(frozenset(fields.texts("keys")), frozenset(fields.texts("prefixes")))
         except ProtocolError:
-            return _ALL  # whatever it was to say is among these
+            return ALL  # whatever it was to say is among these
 
     async def _read(self, path: str) -> bytes | None:
         found = await self._source.get(path, None)

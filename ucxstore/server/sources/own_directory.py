@@ -36,14 +36,11 @@ class OwnDirectory:
             # flock locks the open file, not the process: so it also keeps two servers of one
             # process apart.
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(held)
-            raise OSError(
-                error.errno, f"{option}: {self.path} is in use by another server"
-            ) from error
         except OSError as error:
             os.close(held)
-            raise OSError(error.errno, f"{option}: {one_line(error)}") from error
+            in_use = isinstance(error, BlockingIOError)
+            why = f"{self.path} is in use by another server" if in_use else one_line(error)
+            raise OSError(error.errno, f"{option}: {why}") from error
         self._lock = held
 
     def close(self) -> None:
