@@ -55,18 +55,11 @@ class Ledger:
     def trust(self, names: Iterable[Name]) -> None:
         """Ask for names for one reason less."""
         state = self.state
-        over = []
-        for name in names:
-            count = state.asked[name] - 1
-            if count:
-                state.asked[name] = count
-            else:
-                del state.asked[name]
-                over.append(name)
-                if name[0]:
-                    del state.prefixes[name[1]]
+        over = Names.of(_count_down(state.asked, names))
+        for prefix in over.prefixes:
+            del state.prefixes[prefix]
         if over:
-            state.out.append(Trust(Names.of(over)))
+            state.out.append(Trust(over))
 
     def claim(self, names: Iterable[Name]) -> None:
         """Tell peers that link later of these, for one more reason."""
@@ -76,16 +69,9 @@ class Ledger:
     def release(self, names: Iterable[Name], *, done: bool = False) -> None:
         """Tell peers of names for one reason less, and of their end after the last."""
         state = self.state
-        over = []
-        for name in names:
-            count = state.mine[name] - 1
-            if count:
-                state.mine[name] = count
-            else:
-                del state.mine[name]
-                over.append(name)
+        over = Names.of(_count_down(state.mine, names))
         if over and state.peers:
-            state.tell_all(End(Names.of(over), done))
+            state.tell_all(End(over, done))
 
     def announce(self, names: Names) -> int:
         """Tell all peers that names change; return the number under which they note it."""
@@ -179,3 +165,14 @@ class Ledger:
             for _, until in lost.values():
                 yield until
         yield from self.state.claims.values()
+
+
+def _count_down(counts: dict[Name, int], names: Iterable[Name]) -> list[Name]:
+    """Count each name once less, and return those of which that was the last time."""
+    over = []
+    for name in names:
+        counts[name] -= 1
+        if not counts[name]:
+            del counts[name]
+            over.append(name)
+    return over
