@@ -124,6 +124,7 @@ def option(
     form: Form | None = None,
     check: Check | None = None,
     default_text: str = "",
+    stands_for: Any = None,
     **described: Any,
 ) -> Any:
     """Make a field that is an option.
@@ -135,19 +136,20 @@ def option(
     help, more
         See `Described`.
     form : str, optional
-        By default a flag if `default` is one, a choice if there are `choices`, and text otherwise.
+        By default a choice if there are `choices`; else a flag, a whole number or seconds if
+        `default` is one; and text otherwise.
     check : callable, optional
         Checks and normalises a value, given the option's name and the value. It must accept its own
         result. By default the check of the form.
     default_text : str, optional
-        The default in words.
+        The default in words. By default `stands_for`, or else `default`.
+    stands_for
+        See `Described`.
     **described
         The others of `Described`.
     """
     if form is None:
-        form = (
-            "flag" if isinstance(default, bool) else "choice" if "choices" in described else "text"
-        )
+        form = "choice" if "choices" in described else _FORMS.get(type(default), "text")
     check = check or _CHECKS.get(form)
     metadata = {
         "metavar": _METAVARS.get(form, ""),
@@ -156,7 +158,8 @@ def option(
         "more": more,
         "form": form,
         "check": check,
-        "default": default_text or _in_words(default),
+        "default": default_text or _in_words(default if stands_for is None else stands_for),
+        "stands_for": stands_for,
     }
     how = {"repr": described.get("is_shown", True), "metadata": {_KEY: metadata}}
     if isinstance(default, type):
@@ -197,5 +200,6 @@ def check_fields(options: Any) -> None:
         object.__setattr__(options, each.name, each.normalize(getattr(options, each.name)))
 
 
+_FORMS: dict[type, Form] = {bool: "flag", int: "whole", float: "seconds"}
 _METAVARS = {"size": "SIZE", "whole": "N", "seconds": "SECONDS", "pairs": "NAME=VALUE"}
 _CHECKS: dict[str, Check] = {"size": parse_size, "flag": check_flag}

@@ -91,7 +91,6 @@ class ServerOptions:
         1,
         "threads that serve",
         "Sessions are spread over them.",
-        form="whole",
         check=partial(checks.check_whole, least=1, most=checks.MAX_THREADS),
     )
     secret: Secret | None = option(  # noqa: RUF009
@@ -138,7 +137,6 @@ class ServerOptions:
         "or the new one; fsync: also all that was acknowledged",
         "A power loss is such a crash.",
         check=checks.check_durability,
-        default_text=DEFAULT_DURABILITY,
         stands_for=DEFAULT_DURABILITY,
         choices=checks.DURABILITIES,
         for_measurements={
@@ -189,7 +187,6 @@ class ServerOptions:
         for as long.""",
         form="seconds",
         check=check_timeout,
-        default_text=f"{DEFAULT_SOURCE_TIMEOUT:g}",
         stands_for=DEFAULT_SOURCE_TIMEOUT,
     )
     storage_options: Mapping[str, str] | None = option(
@@ -281,7 +278,6 @@ class ServerOptions:
         "that has been idle for longest, of the host or user with the most clients",
         """That one connects anew when it needs to. If none is idle, whoever connects is refused. An
         eighth is kept for hosts, or users of this host, that have less than that.""",
-        form="whole",
         check=partial(checks.check_whole, least=1),
     )
     grace: float = option(
@@ -289,7 +285,6 @@ class ServerOptions:
         "how long requests under way may take to finish after SIGTERM or Ctrl-C; a second one ends "
         "the server at once",
         "A number of seconds, which begin when the server is to end.",
-        form="seconds",
         check=checks.check_grace,
     )
     ucx: Mapping[str, UcxValue] = option(
