@@ -7,41 +7,8 @@ change may be sent, and when it may be acknowledged. docs/consistency.md has the
 from collections.abc import Hashable, Iterator
 from math import inf
 
+from ucxstore.server.peers import events
 from ucxstore.server.peers.changes import Changes
-from ucxstore.server.peers.events import (
-    Accepted,
-    Action,
-    Answer,
-    Answered,
-    Asked,
-    Believe,
-    Broke,
-    Contacted,
-    Dialled,
-    Doubted,
-    Ended,
-    Event,
-    Failed,
-    Fence,
-    GivenUp,
-    HangUp,
-    Heard,
-    IsOver,
-    Landed,
-    Leave,
-    ListAll,
-    NotDialled,
-    ReadPresence,
-    Received,
-    Refused,
-    RemoveNotes,
-    RemovePresence,
-    Tell,
-    Tick,
-    TurnCame,
-    Unknown,
-    WriteNote,
-)
 from ucxstore.server.peers.ledger import Ledger
 from ucxstore.server.peers.messages import Bye
 from ucxstore.server.peers.names import Names
@@ -69,56 +36,56 @@ class PeerMachine:
         self.changes = self.Changes(state, self.ledger, self.notes)
         self.peering = self.Peering(state, self.ledger, self.notes, self.changes)
 
-    def start(self) -> list[Action]:
+    def start(self) -> list[events.Action]:
         """Return what is to be done before any event."""
-        return [Believe(0.0)] if self.state.shared and not self.state.asks else []
+        return [events.Believe(0.0)] if self.state.shared and not self.state.asks else []
 
-    def handle(self, event: Event, now: float) -> list[Action]:
+    def handle(self, event: events.Event, now: float) -> list[events.Action]:
         """Take an event that comes now, and return what is to be done."""
         state = self.state
         state.now = now
         state.out = []
         match event:
-            case Received(link, message):
+            case events.Received(link, message):
                 self.peering.received(link, message)
-            case Asked():
+            case events.Asked():
                 self.changes.ask(event)
-            case TurnCame(change):
+            case events.TurnCame(change):
                 self.changes.turn_came(change)
-            case Ended(change, outcome):
+            case events.Ended(change, outcome):
                 self.changes.ended(change, outcome)
-            case Heard():
+            case events.Heard():
                 state.heard_at = now
-            case Tick():
+            case events.Tick():
                 self._tick()
-            case GivenUp(change, why, late):
-                self.changes.give_up(change, Refused(why, late))
-            case Answered(request, answer):
+            case events.GivenUp(change, why, late):
+                self.changes.give_up(change, events.Refused(why, late))
+            case events.Answered(request, answer):
                 pending = state.requests.pop(request, None)
                 if pending is not None:
                     self._answered(pending, answer)
-            case Doubted(number, names, condition):
+            case events.Doubted(number, names, condition):
                 state.doubts[number] = Doubt(names, condition, now + state.lasting)
-            case Landed(number):
+            case events.Landed(number):
                 if state.doubts.pop(number, None) is not None:
                     self.changes.start_queued()
-            case Accepted(link):
+            case events.Accepted(link):
                 state.links[link] = LinkState(now)
-            case Dialled(dial, link):
+            case events.Dialled(dial, link):
                 self.peering.dialled(dial, link)
-            case NotDialled(dial, why):
+            case events.NotDialled(dial, why):
                 self.peering.not_dialled(dial, why)
-            case Broke(link):
+            case events.Broke(link):
                 self.peering.broke(link)
-            case Contacted():
+            case events.Contacted():
                 state.contact = event
                 if state.phase == "new":
                     state.phase = "out"
                     self.peering.join()
-            case Leave():
+            case events.Leave():
                 self._leave()
-        if not isinstance(event, Heard | TurnCame | Doubted) and not (
-            state.peers and isinstance(event, Asked)
+        if not isinstance(event, events.Heard | events.TurnCame | events.Doubted) and not (
+            state.peers and isinstance(event, events.Asked)
         ):
             self.changes.proceed()
         if state.phase == "out" and state.retry_at <= now:
@@ -143,27 +110,27 @@ class PeerMachine:
         """Return what is equal for equal states, seen from now."""
         return self.state.key(now)
 
-    def _answered(self, pending: Pending, answer: Answer) -> None:
+    def _answered(self, pending: Pending, answer: events.Answer) -> None:
         state = self.state
         match pending.what:
-            case WriteNote() if state.phase == "leaving":
-                if not isinstance(answer, Failed):
+            case events.WriteNote() if state.phase == "leaving":
+                if not isinstance(answer, events.Failed):
                     self.notes.remove_old()
-            case WriteNote():
-                if isinstance(answer, Failed):
+            case events.WriteNote():
+                if isinstance(answer, events.Failed):
                     self.notes.not_written()
                     self.changes.refuse_unnoted(answer.why)
                 else:
                     self.notes.written(pending.what)
-            case RemoveNotes() | RemovePresence():
+            case events.RemoveNotes() | events.RemovePresence():
                 pass
-            case IsOver(presence):
+            case events.IsOver(presence):
                 self.peering.judged(presence, answer)
-            case Fence(name):
+            case events.Fence(name):
                 self.peering.fenced(name, answer)
-            case ReadPresence() if pending.why == "renew":
+            case events.ReadPresence() if pending.why == "renew":
                 self.peering.renewed(pending.began, answer)
-            case ListAll() if pending.why == "trial":
+            case events.ListAll() if pending.why == "trial":
                 self.peering.try_unreached(answer)
             case _ if state.phase == "joining":
                 self.peering.go_on_joining(pending, answer)
@@ -180,27 +147,27 @@ class PeerMachine:
         for number, change in list(state.changes.items()):
             change.behind.clear()
             sent = change.step in ("sent", "made")
-            self.changes.conclude(number, Unknown(why) if sent else Refused(why))
+            self.changes.conclude(number, events.Unknown(why) if sent else events.Refused(why))
         state.hold_lease(0.0)
         presence, note = state.presence, state.note
         for peer in state.peers.values():
             if peer.link:
-                state.out += [Tell(peer.link, Bye()), HangUp(peer.link)]
+                state.out += [events.Tell(peer.link, Bye()), events.HangUp(peer.link)]
         state.peers.clear()
         state.links.clear()
         state.requests.clear()
         if presence is not None:
-            state.request(RemovePresence(presence.name))
+            state.request(events.RemovePresence(presence.name))
         if has_joined:
             lost = state.lost.get(state.server)
             if lost is None:
-                state.request(RemoveNotes(f"{state.server}-"))
+                state.request(events.RemoveNotes(f"{state.server}-"))
             else:
                 # What exactly may still be carried out takes the place of what might have been.
                 note.count += 1
                 at = f"{state.server}-{state.epoch}-{note.count:08}"
                 self.notes.leave()
-                state.request(WriteNote(at, Names.of(lost)))
+                state.request(events.WriteNote(at, Names.of(lost)))
         if not state.requests:
             state.phase = "left"
 

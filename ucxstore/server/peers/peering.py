@@ -4,27 +4,8 @@ from collections.abc import Iterator
 from math import inf
 from typing import cast
 
-from ucxstore.server.peers import times
+from ucxstore.server.peers import events, times
 from ucxstore.server.peers.changes import Changes
-from ucxstore.server.peers.events import (
-    Answer,
-    Carry,
-    Failed,
-    Fence,
-    ForgetAll,
-    FoundPresence,
-    HangUp,
-    IsOver,
-    ListAll,
-    Notice,
-    PeerListing,
-    ReadNote,
-    ReadPresence,
-    RemovePresence,
-    Tell,
-    Unknown,
-    WritePresence,
-)
 from ucxstore.server.peers.ledger import Ledger
 from ucxstore.server.peers.messages import Begin, Bye, End, Hello, Here, Message, Noted, Synced
 from ucxstore.server.peers.names import Names
@@ -64,65 +45,65 @@ class Peering:
             process=contact.process,
         )
         state.here_at = state.now + times.RENEW_SECONDS
-        state.request(WritePresence(state.presence), "join")
+        state.request(events.WritePresence(state.presence), "join")
 
-    def go_on_joining(self, pending: Pending, answer: Answer) -> None:
+    def go_on_joining(self, pending: Pending, answer: events.Answer) -> None:
         """Take an answer of the source while joining."""
         state = self.state
         what = pending.what
-        if isinstance(answer, Failed):
+        if isinstance(answer, events.Failed):
             self._not_joined(answer)
             return
         match what:
-            case WritePresence():
+            case events.WritePresence():
                 # Whoever writes a presence after this listing sees this one's in his own.
                 state.stage = "meet"
-                state.request(ListAll(), "join")
-            case ListAll() if isinstance(answer, PeerListing):
+                state.request(events.ListAll(), "join")
+            case events.ListAll() if isinstance(answer, events.PeerListing):
                 if state.stage == "meet":
                     self._meet_all(answer)
                 else:
                     self._read_notes(answer)
-            case ReadPresence(name) if state.stage == "meet":
+            case events.ReadPresence(name) if state.stage == "meet":
                 self._met(name, answer)
-            case ReadNote(note):
+            case events.ReadNote(note):
                 state.read[note] = answer
-            case ReadPresence():
-                if not (isinstance(answer, FoundPresence) and answer.presence == state.presence):
-                    self._not_joined(Failed("another server has shut this one out", passing=True))
-                else:
+            case events.ReadPresence():
+                if self._is_there(answer):
                     self._joined(pending.began)
+                else:
+                    why = "another server has shut this one out"
+                    self._not_joined(events.Failed(why, passing=True))
                 return
         self._check_met()
 
-    def _meet_all(self, listing: PeerListing) -> None:
+    def _meet_all(self, listing: events.PeerListing) -> None:
         state = self.state
         presence = cast(Presence, state.presence)
         if presence.name not in listing.presences:
-            self._not_joined(
-                Failed("a listing of the source does not show what is there", never=state.unlisted)
-            )
+            why = "a listing of the source does not show what is there"
+            self._not_joined(events.Failed(why, never=state.unlisted))
             return
         for name in sorted(listing.presences):
             if server_of(name) != state.server:
                 state.meeting[name] = inf
                 if name not in state.peers:
-                    state.request(ReadPresence(name), "join")
+                    state.request(events.ReadPresence(name), "join")
             elif name != presence.name:
-                state.request(RemovePresence(name))
+                state.request(events.RemovePresence(name))
 
-    def _met(self, name: str, answer: Answer) -> None:
+    def _met(self, name: str, answer: events.Answer) -> None:
         """Link to a server that was listed, or make sure that it relies on nothing."""
         state = self.state
         if name in state.peers or name not in state.meeting:
             return
         if answer is None:
             del state.meeting[name]  # it has left, or was shut out for long enough
-        elif not isinstance(answer, FoundPresence) or answer.presence.name != name:
+        elif not isinstance(answer, events.FoundPresence) or answer.presence.name != name:
             state.meeting[name] = state.now + times.FENCE_SECONDS  # somebody shuts it out
         elif answer.over:
             del state.meeting[name]
-            state.request(RemovePresence(name))
+            state.request(events.RemovePresence(name))
         elif answer.presence.asks and not state.relies:
             del state.meeting[name]  # neither relies on a lease, so neither needs to be told
             state.skipped.add(answer.presence.server)
@@ -144,7 +125,7 @@ class Peering:
         if state.stage == "meet":
             for name, until in state.meeting.items():
                 if until < inf:
-                    state.request(RemovePresence(name))
+                    state.request(events.RemovePresence(name))
             state.meeting.clear()
             self._list_notes()
         elif None in state.read.values():
@@ -154,15 +135,15 @@ class Peering:
                 self._hold(note, cast(Names, names))
             state.read.clear()
             state.stage = "look"
-            state.request(ReadPresence(cast(Presence, state.presence).name), "join")
+            state.request(events.ReadPresence(cast(Presence, state.presence).name), "join")
 
     def _list_notes(self) -> None:
         state = self.state
         state.stage = "notes"
         state.read.clear()
-        state.request(ListAll(), "join")
+        state.request(events.ListAll(), "join")
 
-    def _read_notes(self, listing: PeerListing) -> None:
+    def _read_notes(self, listing: events.PeerListing) -> None:
         """Read what those have noted of whom nobody can tell what they may still change."""
         state = self.state
         known = {peer.presence.server for peer in state.peers.values() if peer.synced} | {
@@ -174,7 +155,7 @@ class Peering:
             name = note.rpartition("-")[0]
             server = server_of(name)
             if name not in claimed and server not in known | skipped:
-                state.request(ReadNote(note), "join")
+                state.request(events.ReadNote(note), "join")
 
     def _hold(self, note: str, names: Names) -> None:
         name = note.rpartition("-")[0]
@@ -187,13 +168,13 @@ class Peering:
         state.failures = 0
         state.meeting.clear()
         # What was fetched before may be older than what those have written who were shut out.
-        state.out.append(ForgetAll())
+        state.out.append(events.ForgetAll())
         for change in state.changes.values():
             change.alone = False
         state.hold_lease(looked_at + times.LEASE_SECONDS)
         state.look_at = state.now + times.RENEW_SECONDS
         state.yields_until = state.now + times.YIELD_SECONDS
-        state.out.append(Notice("joined"))
+        state.out.append(events.Notice("joined"))
         self.notes.want(Names.of(state.lost.get(state.server, {})))
         for number, change in list(state.changes.items()):
             if change.step in ("waiting", "sent", "made"):
@@ -201,7 +182,7 @@ class Peering:
         if self.notes.may_take_back():
             self.notes.take_back()
 
-    def _not_joined(self, problem: Failed) -> None:
+    def _not_joined(self, problem: events.Failed) -> None:
         state = self.state
         self._quit()
         if problem.never:
@@ -209,14 +190,14 @@ class Peering:
             for number, change in list(state.changes.items()):
                 if change.step == "waiting":
                     change.step = "ready"
-                    state.out.append(Carry(number))
+                    state.out.append(events.Carry(number))
                 elif change.step == "made":
-                    self.changes.conclude(number, change.outcome or Unknown())
-            state.out.append(Notice("alone", problem.why))
+                    self.changes.conclude(number, change.outcome or events.Unknown())
+            state.out.append(events.Notice("alone", problem.why))
             return
         state.retry_at = state.now + times.PAUSES[min(state.failures, len(times.PAUSES) - 1)]
         state.failures += 1
-        state.out.append(Notice("not_joined", problem.why))
+        state.out.append(events.Notice("not_joined", problem.why))
         if not problem.passing:
             self.changes.refuse_unsent(problem.why)
 
@@ -228,14 +209,14 @@ class Peering:
         for peer in list(state.peers.values()):
             self._forget(peer, say=True)
         for link in state.links:
-            state.out.append(HangUp(link))
+            state.out.append(events.HangUp(link))
         state.links.clear()
         state.claims.clear()  # others may have told more of those to whom they were still linked
         state.trials.clear()
         state.unready.clear()
         if state.presence is not None:
             state.requests.clear()
-            state.request(RemovePresence(state.presence.name))
+            state.request(events.RemovePresence(state.presence.name))
         self.notes.drop()
         for change in state.changes.values():
             if change.step in ("told", "ready"):
@@ -243,26 +224,30 @@ class Peering:
                 change.since = state.now
         state.presence = None
 
-    def renewed(self, began: float, answer: Answer) -> None:
+    def _is_there(self, answer: events.Answer) -> bool:
+        """Tell whether a look at the own presence has found it."""
+        return isinstance(answer, events.FoundPresence) and answer.presence == self.state.presence
+
+    def renewed(self, began: float, answer: events.Answer) -> None:
         """Take the answer to a look at the own presence."""
         state = self.state
         if state.phase != "member":
             return
-        if isinstance(answer, Failed):
+        if isinstance(answer, events.Failed):
             # The lease ends by itself.
             state.look_after = state.now + times.AGAIN_SECONDS
             state.look_at = min(state.look_at, state.look_after)
             return
-        if isinstance(answer, FoundPresence) and answer.presence == state.presence:
+        if self._is_there(answer):
             state.hold_lease(max(state.lease_until, began + times.LEASE_SECONDS))
             for peer in state.peers.values():
                 if peer.recovery == "check" and peer.until <= began:
-                    state.out.append(Notice("fencing", peer.why, peer.presence))
+                    state.out.append(events.Notice("fencing", peer.why, peer.presence))
                     self._fence(peer)
                 elif peer.recovery == "check":
                     state.look()
         else:
-            state.out.append(Notice("fenced"))
+            state.out.append(events.Notice("fenced"))
             self._rejoin()
 
     def _rejoin(self) -> None:
@@ -276,15 +261,15 @@ class Peering:
         state = self.state
         if dial in state.trials:
             state.trials.pop(dial)
-            state.out.append(HangUp(link))
+            state.out.append(events.HangUp(link))
             self._end_trial()
             return
         dialled = [name for name, peer in state.peers.items() if peer.dial == dial]
         if not dialled or state.presence is None:
-            state.out.append(HangUp(link))
+            state.out.append(events.HangUp(link))
             return
         state.links[link] = LinkState(state.now, dial, dialled[0])
-        state.out.append(Tell(link, Hello(state.presence)))
+        state.out.append(events.Tell(link, Hello(state.presence)))
 
     def not_dialled(self, dial: int, why: str) -> None:
         """Take it that a link could not be made."""
@@ -330,7 +315,7 @@ class Peering:
                 new = [name for name in names if name not in into]
                 into.update(dict.fromkeys(names, state.seq))
                 self.ledger.ask(new)
-                state.out.append(Tell(link, Noted(number)))
+                state.out.append(events.Tell(link, Noted(number)))
             case Noted(number):
                 peer.noted = max(peer.noted, min(number, peer.told))
                 peer.waits_since = None if peer.noted >= peer.told else state.now
@@ -390,7 +375,7 @@ class Peering:
                 return
             peer = state.peers[presence.name] = Peer(presence)
         if not found.dial:
-            state.out.append(Tell(link, Hello(mine)))
+            state.out.append(events.Tell(link, Hello(mine)))
         self._attach(peer, link, dialler)
 
     def _attach(self, peer: Peer, link: int, dialler: str) -> None:
@@ -410,18 +395,18 @@ class Peering:
         peer.told = state.number
         peer.waits_since = None
         if mine:
-            state.out.append(Tell(link, Begin(state.number, mine)))
+            state.out.append(events.Tell(link, Begin(state.number, mine)))
             if peer.noted < state.number:
                 peer.waits_since = state.now
         else:
             peer.noted = state.number
         # Without a lease, others may know more of those than this one.
         knows = frozenset(state.claims) if state.now < state.lease_until else frozenset[str]()
-        state.out.append(Tell(link, Synced(knows)))
+        state.out.append(events.Tell(link, Synced(knows)))
 
     def _hang_up(self, link: int) -> None:
         self.state.links.pop(link, None)
-        self.state.out.append(HangUp(link))
+        self.state.out.append(events.HangUp(link))
 
     def _drop(self, peer: Peer, *, stands_still: bool) -> None:
         """End the link of a peer, and make another one, or shut the peer out."""
@@ -451,14 +436,14 @@ class Peering:
         if name in state.meeting and peer.presence.server in state.unreached and state.relies:
             # It was shut out, and has come back: it lives. Shutting it out again would only make
             # it do the same. If neither relies on a lease, neither needs to be told anything.
-            state.out.append(Notice("yielding", why, peer.presence))
+            state.out.append(events.Notice("yielding", why, peer.presence))
             state.yields = True
-            self._not_joined(Failed("it relies on no lease from now on", passing=True))
+            self._not_joined(events.Failed("it relies on no lease from now on", passing=True))
             return
         peer.recovery, peer.why = "look", why
-        state.request(IsOver(peer.presence))
+        state.request(events.IsOver(peer.presence))
 
-    def judged(self, presence: Presence, answer: Answer) -> None:
+    def judged(self, presence: Presence, answer: events.Answer) -> None:
         """Take whether the process of a peer that cannot be reached has ended."""
         state = self.state
         peer = state.peers.get(presence.name)
@@ -466,28 +451,28 @@ class Peering:
             return
         if answer is True:
             self._forget(peer)
-            state.request(RemovePresence(presence.name))
+            state.request(events.RemovePresence(presence.name))
         elif state.phase == "member":
             # Whoever was shut out, and does not know it, must not shut out others for that.
             peer.recovery, peer.until = "check", state.now
             state.look_after = 0.0
             state.look()
         else:
-            state.out.append(Notice("fencing", peer.why, presence))
+            state.out.append(events.Notice("fencing", peer.why, presence))
             self._fence(peer)
 
     def _fence(self, peer: Peer) -> None:
         """Shut a peer out."""
         peer.recovery = "fence"
-        self.state.request(Fence(peer.presence.name))
+        self.state.request(events.Fence(peer.presence.name))
 
-    def fenced(self, name: str, answer: Answer) -> None:
+    def fenced(self, name: str, answer: events.Answer) -> None:
         """Take the answer to an attempt to shut a peer out; wait for the end of its lease."""
         state = self.state
         peer = state.peers.get(name)
         if peer is None or peer.recovery != "fence":
             return
-        if isinstance(answer, Failed):
+        if isinstance(answer, events.Failed):
             peer.recovery, peer.until = "again", state.now + times.AGAIN_SECONDS
         else:
             peer.recovery, peer.until = "wait", state.now + times.FENCE_SECONDS
@@ -501,7 +486,7 @@ class Peering:
         name = peer.presence.name
         if peer.link:
             if say:
-                state.out.append(Tell(peer.link, Bye()))
+                state.out.append(events.Tell(peer.link, Bye()))
             if peer.link in state.links:
                 self._hang_up(peer.link)
         del state.peers[name]
@@ -515,11 +500,11 @@ class Peering:
                 self.ledger.drop_claims(peer.presence.server)
         self._check_met()
 
-    def try_unreached(self, answer: Answer) -> None:
+    def try_unreached(self, answer: events.Answer) -> None:
         """Dial those that were shut out and have come back, from a listing."""
         state = self.state
         state.yields_until = state.now + times.YIELD_SECONDS
-        if not isinstance(answer, PeerListing) or state.phase != "member":
+        if not isinstance(answer, events.PeerListing) or state.phase != "member":
             return
         there = {server_of(name) for name in answer.presences}
         for server, presence in list(state.unreached.items()):
@@ -556,7 +541,7 @@ class Peering:
             self._fence(peer)
         else:
             self._forget(peer)
-            state.request(RemovePresence(peer.presence.name))
+            state.request(events.RemovePresence(peer.presence.name))
 
     def tick(self) -> None:
         """Take it that time has passed: for links and peers, for joining, for the lease."""
@@ -585,7 +570,7 @@ class Peering:
             state.look()
         if state.yields and state.yields_until <= now and not state.trials:
             state.yields_until = now + times.YIELD_SECONDS
-            state.request(ListAll(), "trial")
+            state.request(events.ListAll(), "trial")
         if self.notes.may_take_back() and state.note.idle_since + times.IDLE_SECONDS <= now:
             self.notes.take_back()
         if state.note.retry_at <= now:

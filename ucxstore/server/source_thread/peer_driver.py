@@ -18,44 +18,7 @@ from ucxstore.base import logs
 from ucxstore.base.errors import UcxStoreError
 from ucxstore.base.native import core
 from ucxstore.protocol.session_keys import SessionKeys
-from ucxstore.server.peers import times
-from ucxstore.server.peers.events import (
-    Accepted,
-    Action,
-    Answer,
-    Answered,
-    Asked,
-    AskFor,
-    AskSource,
-    Believe,
-    Broke,
-    Carry,
-    Contacted,
-    Dial,
-    Dialled,
-    Ended,
-    Event,
-    Failed,
-    ForgetAll,
-    GivenUp,
-    Go,
-    HangUp,
-    Heard,
-    Leave,
-    NotDialled,
-    Notice,
-    Outcome,
-    ReadPresence,
-    Received,
-    Refused,
-    Reply,
-    Tell,
-    Tick,
-    Trust,
-    TurnCame,
-    Unknown,
-    What,
-)
+from ucxstore.server.peers import events, times
 from ucxstore.server.peers.machine import PeerMachine
 from ucxstore.server.peers.messages import Message, merged
 from ucxstore.server.peers.names import Names
@@ -121,7 +84,7 @@ class ClientChange:
     """
 
     def __init__(
-        self, members: "PeerDriver", number: int, reply: Callable[[Outcome, bool], None]
+        self, members: "PeerDriver", number: int, reply: Callable[[events.Outcome, bool], None]
     ) -> None:
         self.reply = reply
         self._members = members
@@ -141,20 +104,20 @@ class ClientChange:
     def goes(self) -> bool:
         """Tell whether it is to be sent now; if not, it may be due once more."""
         self._goes = False
-        self._members.feed(TurnCame(self._number))
+        self._members.feed(events.TurnCame(self._number))
         return self._goes
 
     def may_go_on(self) -> bool:
         """Tell whether it may be sent again."""
         return not self._is_over and self._members.machine.may_send(self._number, boot_seconds())
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: events.Outcome) -> None:
         """Say what the source has answered."""
-        self._members.feed(Ended(self._number, outcome))
+        self._members.feed(events.Ended(self._number, outcome))
 
     def give_up(self, why: str = "nobody waits for it any more", *, late: bool = False) -> None:
         """Say that it is not to be sent, or that nobody waits for it."""
-        self._members.feed(GivenUp(self._number, why, late))
+        self._members.feed(events.GivenUp(self._number, why, late))
 
     # ---- for the membership ----
 
@@ -168,7 +131,7 @@ class ClientChange:
         self._goes = True
         self._is_due = False
 
-    def over(self, outcome: Outcome, *, keep: bool) -> None:
+    def over(self, outcome: events.Outcome, *, keep: bool) -> None:
         """Tell the client."""
         self._is_over = True
         self.reply(outcome, keep)
@@ -297,13 +260,13 @@ class PeerDriver:
     def start(self) -> None:
         """Begin, in the running event loop; `join` may come before or after."""
         self._loop = asyncio.get_running_loop()
-        self.feed(Tick())
+        self.feed(events.Tick())
         if self._contact is not None:
             self._contacted()
 
     async def leave(self) -> None:
         """Rely on nothing any more, and tell the others so."""
-        self.feed(Leave())
+        self.feed(events.Leave())
         if self._timer is not None:
             self._timer.cancel()
         with suppress(TimeoutError):
@@ -314,24 +277,24 @@ class PeerDriver:
             link.close()
 
     def change(
-        self, names: Names, value: object, reply: Callable[[Outcome, bool], None]
+        self, names: Names, value: object, reply: Callable[[events.Outcome, bool], None]
     ) -> ClientChange:
         """Ask for a change. `reply` is called once, maybe at once; then all is over."""
         number = next(self._numbers)
         change = ClientChange(self, number, reply)
         if self._failed:
-            change.over(Refused(self._failed), keep=False)
+            change.over(events.Refused(self._failed), keep=False)
         else:
             self._changes[number] = change
-            self.feed(Asked(number, names, value))
+            self.feed(events.Asked(number, names, value))
         return change
 
     def heard(self) -> None:
         """Note that the source has answered a call."""
         if self.machine.state.changes:
-            self.feed(Heard())
+            self.feed(events.Heard())
 
-    def feed(self, event: Event) -> None:
+    def feed(self, event: events.Event) -> None:
         """Let the machine take an event, and do what it says."""
         if self._failed:
             return
@@ -341,7 +304,7 @@ class PeerDriver:
                 self._do(action)
             if self.machine.state.phase == "left":
                 self._left.set()
-            if isinstance(event, Tick):
+            if isinstance(event, events.Tick):
                 self._tick_in(min(max(self.machine.wakes_at() - now, 0.01), times.RENEW_SECONDS))
             elif self._timer is not None and self._ticks_at > now + _TICK_SECONDS:
                 self._tick_in(_TICK_SECONDS)
@@ -358,7 +321,7 @@ class PeerDriver:
         changes, self._changes = self._changes, {}
         for change in changes.values():
             with suppress(Exception):
-                change.over(Unknown(self._failed), keep=False)
+                change.over(events.Unknown(self._failed), keep=False)
         self._tasks.cancel()
         for link in self._links.values():
             link.close()
@@ -369,69 +332,69 @@ class PeerDriver:
     def _contacted(self) -> None:
         if self.machine.state.phase == "new" and self._contact is not None:
             contact = self._contact
-            self.feed(Contacted(contact.addresses, contact.port, this_process()))
+            self.feed(events.Contacted(contact.addresses, contact.port, this_process()))
 
     def _tick_in(self, seconds: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._ticks_at = boot_seconds() + seconds
-        self._timer = asyncio.get_running_loop().call_later(seconds, self.feed, Tick())
+        self._timer = asyncio.get_running_loop().call_later(seconds, self.feed, events.Tick())
 
     # ---- what the machine says ----
 
-    def _do(self, action: Action) -> None:
+    def _do(self, action: events.Action) -> None:
         match action:
-            case AskFor(names):
+            case events.AskFor(names):
                 self._cache.begin_asking(list(names.keys), list(names.prefixes))
                 if self._disk is not None:
                     self._disk.forget_names(names)
-            case Trust(names):
+            case events.Trust(names):
                 self._cache.end_asking(list(names.keys), list(names.prefixes))
-            case Tell(link, message):
+            case events.Tell(link, message):
                 self._send(link, message)
-            case Carry(number):
+            case events.Carry(number):
                 self._changes[number].come()
-            case Go(number):
+            case events.Go(number):
                 self._changes[number].go()
-            case Reply(number, outcome, keep):
+            case events.Reply(number, outcome, keep):
                 self._changes.pop(number).over(self._explained(outcome), keep=keep)
-            case AskSource(number, what):
+            case events.AskSource(number, what):
                 self._tasks.start(self._perform(number, what))
-            case Believe(until):
+            case events.Believe(until):
                 self._cache.set_lease_end(int(until * 1e9))
-            case ForgetAll():
+            case events.ForgetAll():
                 self._cache.forget_all()
                 if self._disk is not None:
                     self._disk.forget_prefix("")
-            case Dial(number, presence):
+            case events.Dial(number, presence):
                 self._tasks.start(self._dial(number, presence))
-            case HangUp(link):
+            case events.HangUp(link):
                 self._hang_up(link)
-            case Notice():
+            case events.Notice():
                 self._report(action)
 
-    def _explained(self, outcome: Outcome) -> Outcome:
-        if isinstance(outcome, Refused) and outcome.late:
+    def _explained(self, outcome: events.Outcome) -> events.Outcome:
+        if isinstance(outcome, events.Refused) and outcome.late:
             return replace(outcome, why=self._explain(TimeoutError(outcome.why)))
         return outcome
 
-    async def _perform(self, number: int, what: What) -> None:
-        answer: Answer
-        is_look = isinstance(what, ReadPresence)
+    async def _perform(self, number: int, what: events.What) -> None:
+        answer: events.Answer
+        is_look = isinstance(what, events.ReadPresence)
         seconds = times.LEASE_SECONDS if is_look else max(self._patience, times.LEASE_SECONDS)
         try:
             async with asyncio.timeout(seconds):
                 answer = await self._presences.perform(what)
         except Exception as error:
             logs.server.info("%s has failed: %s", type(what).__name__, self._explain(error))
-            answer = Failed(
+            answer = events.Failed(
                 self._explain(error),
                 never=self._refuses(error),
                 passing=isinstance(error, ConnectionError),
             )
-        self.feed(Answered(number, answer))
+        self.feed(events.Answered(number, answer))
 
-    def _report(self, report: Notice) -> None:
+    def _report(self, report: events.Notice) -> None:
         presence = report.presence
         where = None if presence is None else f"{''.join(presence.addresses[:1])}:{presence.port}"
         match report.event:
@@ -481,9 +444,9 @@ class PeerDriver:
             async with asyncio.timeout(times.DIAL_SECONDS):
                 link = await Link.dial(presence, contact.secret, encrypt=contact.encrypt)
         except _UNREACHED as error:
-            self.feed(NotDialled(number, str(error) or type(error).__name__))
+            self.feed(events.NotDialled(number, str(error) or type(error).__name__))
             return
-        await self._serve(link, partial(Dialled, number))
+        await self._serve(link, partial(events.Dialled, number))
 
     def _welcome(self, sock: socket.socket, keys: SessionKeys | None) -> None:
         if self._failed:
@@ -492,9 +455,9 @@ class PeerDriver:
             self._tasks.start(self._accept(sock, keys))
 
     async def _accept(self, sock: socket.socket, keys: SessionKeys | None) -> None:
-        await self._serve(await Link.of(sock, keys), Accepted)
+        await self._serve(await Link.of(sock, keys), events.Accepted)
 
-    async def _serve(self, link: Link, begun: Callable[[int], Event]) -> None:
+    async def _serve(self, link: Link, begun: Callable[[int], events.Event]) -> None:
         """Begin a link, with the event that tells its number, and read what comes."""
         number = next(self._numbers)
         self._links[number] = link
@@ -505,8 +468,8 @@ class PeerDriver:
                     message = await link.receive()
                     if number not in self._links:
                         return
-                    self.feed(Received(number, message))
+                    self.feed(events.Received(number, message))
         finally:
             link.close()
         if self._links.pop(number, None) is not None:
-            self.feed(Broke(number))
+            self.feed(events.Broke(number))

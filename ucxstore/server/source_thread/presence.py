@@ -15,22 +15,7 @@ import numpy as np
 from ucxstore.base.errors import ProtocolError
 from ucxstore.base.foreign import Fields
 from ucxstore.base.keys import RESERVED_FOLDER
-from ucxstore.server.peers.events import (
-    Answer,
-    Fence,
-    Fenced,
-    FoundPresence,
-    IsOver,
-    ListAll,
-    PeerListing,
-    ReadNote,
-    ReadPresence,
-    RemoveNotes,
-    RemovePresence,
-    What,
-    WriteNote,
-    WritePresence,
-)
+from ucxstore.server.peers import events
 from ucxstore.server.peers.names import ALL, Names
 from ucxstore.server.peers.presence import Presence
 from ucxstore.server.sources.source import Source
@@ -59,50 +44,50 @@ class Presences:
     def __init__(self, source: Source) -> None:
         self._source = source
 
-    async def perform(self, what: What) -> Answer:
+    async def perform(self, what: events.What) -> events.Answer:
         """Carry out a request, and return its answer."""
         match what:
-            case WritePresence(presence):
+            case events.WritePresence(presence):
                 await self._write(f"{FOLDER}{presence.name}", presence.encode())
-            case ListAll():
+            case events.ListAll():
                 return await self._list()
-            case ReadPresence(name):
+            case events.ReadPresence(name):
                 return await self._read_presence(name)
-            case IsOver(presence):
+            case events.IsOver(presence):
                 return has_ended(presence.process)
-            case Fence(name):
+            case events.Fence(name):
                 await self._write(f"{FOLDER}{name}", _FENCED)
-            case RemovePresence(name):
+            case events.RemovePresence(name):
                 await self._source.remove([f"{FOLDER}{name}"])
-            case WriteNote(note, names):
+            case events.WriteNote(note, names):
                 fields = {"keys": sorted(names.keys), "prefixes": sorted(names.prefixes)}
                 await self._write(f"{NOTES}{note}", json.dumps(fields).encode())
-            case ReadNote(note):
+            case events.ReadNote(note):
                 return await self._read_note(note)
-            case RemoveNotes(start):
+            case events.RemoveNotes(start):
                 notes = (await self._list()).notes if start.endswith("-") else {start}
                 paths = [f"{NOTES}{note}" for note in notes if note.startswith(start)]
                 if paths:
                     await self._source.remove(paths)
         return None
 
-    async def _list(self) -> PeerListing:
+    async def _list(self) -> events.PeerListing:
         found = await self._source.list_reserved()
-        return PeerListing(
+        return events.PeerListing(
             *(
                 frozenset(one.removeprefix(folder) for one in found if one.startswith(folder))
                 for folder in (FOLDER, NOTES)
             )
         )
 
-    async def _read_presence(self, name: str) -> FoundPresence | Fenced | None:
+    async def _read_presence(self, name: str) -> events.FoundPresence | events.Fenced | None:
         data = await self._read(f"{FOLDER}{name}")
         if data is None:
             return None
         presence = Presence.parse(data)
-        return (
-            Fenced() if presence is None else FoundPresence(presence, has_ended(presence.process))
-        )
+        if presence is None:
+            return events.Fenced()
+        return events.FoundPresence(presence, has_ended(presence.process))
 
     async def _read_note(self, note: str) -> Names | None:
         data = await self._read(f"{NOTES}{note}")
