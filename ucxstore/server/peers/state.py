@@ -331,11 +331,7 @@ class State(StateRecord):
 
     def key(self, now: float) -> Hashable:
         """Return what is equal for equal states, seen from a time."""
-        return tuple(
-            frozen(getattr(self, name), now, name)
-            for name in cast(tuple[str, ...], type(self).__slots__)
-            if name not in ("now", "out", "holds")
-        )
+        return frozen(self, now)
 
 
 def server_of(name: str) -> str:
@@ -357,26 +353,11 @@ def copied(value: Any) -> Any:
     return value
 
 
-# Names of what holds times, by which states are compared as seen from now.
-_TIMES = frozenset(
-    [
-        "since",
-        "heard",
-        "waits_since",
-        "until",
-        "began",
-        "idle_since",
-        "lease_until",
-        "look_at",
-        "look_after",
-        "retry_at",
-        "here_at",
-        "yields_until",
-        "heard_at",
-        "meeting",
-        "claims",
-    ]
-)
+# Numbers that are no points in time, which are compared as seen from now.
+_LENGTHS = ("patience", "lasting")
+
+# What is no part of a state when two are compared.
+_PASSING = ("now", "out", "holds")
 
 
 def frozen(value: Any, now: float, name: str = "") -> Hashable:
@@ -387,11 +368,12 @@ def frozen(value: Any, now: float, name: str = "") -> Hashable:
         return frozenset(value)
     if isinstance(value, tuple) and value and isinstance(value[-1], float):
         return (*value[:-1], round(value[-1] - now, 3))
-    if isinstance(value, float) and name in _TIMES:
+    if isinstance(value, float) and name not in _LENGTHS:
         return round(value - now, 3)
     if isinstance(value, StateRecord):
         return tuple(
             frozen(getattr(value, one), now, one)
             for one in cast(tuple[str, ...], type(value).__slots__)
+            if one not in _PASSING
         )
     return cast(Hashable, value)
