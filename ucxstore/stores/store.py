@@ -75,8 +75,8 @@ class UcxStore(ChannelStore):
     timeout : float
         Seconds that a request may go *without progress*. Each segment that arrives, of up to
         16 MiB, renews it: raise it if a segment takes longer. A machine that vanishes from the
-        network is noticed after 25 s. With a smaller `timeout`, requests raise
-        `RequestTimeoutError` before that, and no other server is asked.
+        network is noticed after 25 s; with less, `RequestTimeoutError` comes first, and no other
+        server is asked.
     connect_timeout : float
         Seconds that connecting may take in all, from the first try. A server that was never met,
         and is not there yet, is tried again until then (docs/requests.md). In each try, its host
@@ -84,14 +84,12 @@ class UcxStore(ChannelStore):
     secret : str, bytes, Secret or None
         The secret that the server must know too, or a grant. It is neither shown nor pickled.
     encrypt : bool or None
-        Whether all that goes over UCX is encrypted: keys and values, by AES-256-GCM. ``None``:
-        where the server does so. ``True`` refuses a server that does not, and needs a secret.
-        ``False`` goes without, which such a server refuses. Nothing is encrypted between a client
-        and a server of one host that share memory (docs/security.md).
+        Whether all that goes over UCX is encrypted, by AES-256-GCM. ``None``: where the server does
+        so. ``True`` refuses a server that does not, and needs a secret. ``False`` goes without,
+        which such a server refuses. What a host shares in memory is not (docs/security.md).
     integrity : bool or None
-        Whether all that goes over UCX, to a server and back, has checksums (CRC32C), which the
-        receiver checks before any call succeeds (docs/transport.md). ``None``: where it goes over
-        TCP, except over loopback.
+        Whether all that goes over UCX has checksums (CRC32C), which the receiver checks before any
+        call succeeds (docs/transport.md). ``None``: over TCP, except over loopback.
     strict : bool
         Raise `FallbackError` where a chunk would leave the short path: neither move straight
         between array and store, nor be decoded, encoded or merged here (docs/ways.md).
@@ -100,28 +98,25 @@ class UcxStore(ChannelStore):
         ``True`` in place of any other, ``False`` leaves zarr's configuration alone.
     buffer_budget : int or str
         Bytes, such as ``"256MiB"``, that may be in buffers of this store and of its copies by
-        `with_read_only` at once: encoded chunks, on the way from the server to a codec or back, and
-        raw chunks that are written in part. A chunk that is larger is read or written alone. In
-        addition, each thread has one decoded chunk and what its codec needs.
+        `with_read_only` at once: encoded chunks on their way, and raw chunks that are written in
+        part. A larger chunk is read or written alone. Each thread has one decoded chunk besides.
     map : {"auto", True, False}
-        Whether large raw chunks that lie together in what zarr returns are mapped there from the
-        memory of a server of the same host, page by page as they are written to, in place of being
-        copied (docs/local.md). The array is the caller's own all the same. ``"auto"`` does so with
-        8 MiB and more of a chunk, ``True`` wherever a page can be mapped.
+        Whether large raw chunks of a server of the same host are mapped into the result, page by
+        page as they are written to, in place of being copied (docs/local.md). The array is the
+        caller's own all the same. ``"auto"``: 8 MiB and more of a chunk; ``True``: wherever a page
+        can be mapped.
     ucx : mapping or None
         UCX options without ``UCX_``, such as ``{"TLS": "tcp"}``. They override the environment.
 
     Other Parameters
     ----------------
     local : {"auto", "ucx", "off"} or None
-        How to reach a server of the same host. Over memory that it lets its clients see (unless its
-        option ``local`` is off); over UCX's shared memory, if the server's option
-        ``ucx_shared_memory`` lets it, and else over its other transports; or as a server of another
-        host, over those. ``None`` is the value of ``UCXSTORE_LOCAL`` in the environment, else
-        ``"auto"``.
+        How to reach a server of the same host: over memory that it lets its clients see (its option
+        ``local``), or over UCX, with UCX's shared memory if the server's ``ucx_shared_memory`` lets
+        it, or as if it were on another host. ``None``: as ``UCXSTORE_LOCAL`` in the environment
+        says, else ``"auto"``.
     progress : {"blocking", "polling"}
-        Whether the thread of UCX sleeps or polls while nothing happens, for machines with cores to
-        spare.
+        Whether UCX's thread sleeps or polls while nothing happens.
 
     Raises
     ------
