@@ -25,6 +25,8 @@ from ucxstore.server import Server
 
 load_profile()
 
+SECRET = "a secret that is long enough"
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="tests marked `scales` in their full size")
@@ -103,6 +105,22 @@ def three_servers() -> Iterator[list[Server]]:
         servers = [stack.enter_context(Server("memory://")) for _ in range(3)]
         stack.enter_context(connected(*servers))
         yield servers
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[list[Server]]:
+    """Servers of directories, for one store."""
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(Server(tmp_path / str(number), create=True)) for number in range(3)
+        ]
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[Server]:
+    """A server that asks for `SECRET`."""
+    with Server("memory://", secret=SECRET) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -441,6 +441,33 @@ def _imports_sleep(node: ast.ImportFrom) -> bool:
     return any(f"{node.module}.{alias.name}" in SLEEPS for alias in node.names)
 
 
+def copied_helpers(tests: Path) -> list[str]:
+    """Return the functions that several files of tests have, whatever each calls it.
+
+    Not looked at are functions within others, and methods, that are of one statement.
+    """
+    places: dict[str, list[str]] = {}
+    for file in sorted(tests.rglob("*.py")):
+        tree = ast.parse(file.read_text())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                body = node.body if ast.get_docstring(node) is None else node.body[1:]
+                if node in tree.body or len(body) > 1:
+                    place = f"{file.relative_to(tests).as_posix()}:{node.name}"
+                    places.setdefault(_what_is_done(node, body), []).append(place)
+    return [
+        " and ".join(found)
+        for found in places.values()
+        if len({place.rpartition(":")[0] for place in found}) > 1
+    ]
+
+
+def _what_is_done(node: Function, body: list[ast.stmt]) -> str:
+    """Return all of a function but its name and docstring."""
+    parts = [node.args, node.returns, *node.decorator_list, *body]
+    return f"{type(node).__name__} {[part and ast.dump(part) for part in parts]}"
+
+
 # Names that are public all the same.
 PUBLIC = {"_asdict", "_exit", "_fields", "_repr_html_", "_replace"}
 

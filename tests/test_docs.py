@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.docs.blocks import ROOT, of_page
+
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]
 
 _LINK = re.compile(r"\]\(([^()\s]+)\)")
@@ -17,10 +18,6 @@ _CODE = re.compile(r"`([^`\n]+)`")
 _PLACE = re.compile(
     r"((?:ucxstore|native|tests|profiles|benchmarks|examples|docs|scripts)/[\w./]*)(?::([\w.:~]+))?"
 )
-
-
-def of_page(page: Path) -> str:
-    return str(page.relative_to(ROOT))
 
 
 def anchors(page: Path) -> set[str]:

@@ -77,6 +77,11 @@ def test_tests_use_fewer_and_fewer_private_names() -> None:
     assert len([*house.private_uses(TESTS)]) <= 165
 
 
+def test_no_helper_of_tests_is_there_twice() -> None:
+    """Move it to a module of helpers, a conftest.py, or tests/fixtures.py."""
+    assert house.copied_helpers(TESTS) == []
+
+
 def test_tests_sleep_by_one_module() -> None:
     assert house.sleeps(TESTS) == []
 
@@ -210,6 +215,26 @@ def test_a_test_that_sleeps_is_found(text: str, found: str, tmp_path: Path) -> N
     (tmp_path / "eventually.py").write_text("import time\ntime.sleep(0)\n")
     (tmp_path / "test_a.py").write_text(f"{text}\n")
     assert house.sleeps(tmp_path) == [f"test_a.py:{found}"]
+
+
+@pytest.mark.parametrize(
+    ("text", "other", "found"),
+    [
+        ("def a(x): return x", 'def b(x):\n    """Do."""\n    return x', "b.py:b"),
+        ("class A:\n    def f(self): g(); h()", "def a():\n    def f(self): g(); h()", "b.py:f"),
+        ("@fixture\ndef a(): yield 1", "@fixture\ndef b(): yield 1", "b.py:b"),
+        ("@fixture\ndef a(): yield 1", "@fixture(scope='module')\ndef a(): yield 1", ""),
+        ("def a(x): return x", "async def a(x): return x", ""),
+        ("def a(x): return x", "def a(y): return y", ""),
+        ("class A:\n    def f(self): return self", "class B:\n    def f(self): return self", ""),
+        ("", "def a(): pass\ndef b(): pass", ""),
+    ],
+)
+def test_a_copied_helper_is_found(text: str, other: str, found: str, tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(text)
+    (tmp_path / "b.py").write_text(other)
+    copied = [line.partition(" and ")[2] for line in house.copied_helpers(tmp_path)]
+    assert copied == ([found] if found else [])
 
 
 def test_a_module_without_a_layer_is_found(copy: Path) -> None:

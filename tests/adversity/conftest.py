@@ -9,6 +9,8 @@ import pytest
 
 from tests.adversity.nursery import Nursery
 from tests.adversity.servers import RemoteServer, serve
+from tests.adversity.transfers import MEDIUM, filled
+from tests.values import as_buffer
 from ucxstore import UcxStore
 from ucxstore.base.options import UcxValue
 from ucxstore.client import connections
@@ -87,3 +89,17 @@ def server(start_server: StartServer) -> RemoteServer:
 @pytest.fixture
 def store(server: RemoteServer, open_store: OpenStore) -> UcxStore:
     return open_store(server)
+
+
+@pytest.fixture
+def other(start_server: StartServer, open_store: OpenStore) -> UcxStore:
+    """A store on another server, which shares the native client with the one that is lost."""
+    store = open_store(start_server())
+    store.set_sync("other", as_buffer(filled(3, MEDIUM)))
+    return store
+
+
+@pytest.fixture
+def own(start_server: StartServer) -> list[RemoteServer]:
+    """Three servers with values of their own, in memory."""
+    return [start_server() for _ in range(3)]

@@ -19,6 +19,7 @@ from tests.adversity.servers import RemoteServer
 from tests.adversity.transfers import (
     BLANK,
     LARGE,
+    MEDIUM,
     VALUE,
     Repeated,
     begin_to_read,
@@ -31,8 +32,6 @@ from tests.values import as_buffer
 from ucxstore import ServerLostError, UcxStore
 from ucxstore.client.requests import Request
 from ucxstore.pipeline.access import access_to
-
-MEDIUM = 20_000_000
 
 # From the cancellation to its end: UCX must first let go of the memory.
 RELEASE = 20.0

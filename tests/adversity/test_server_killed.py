@@ -16,6 +16,7 @@ from tests.adversity.transfers import (
     BLANK,
     DEADLINE,
     LARGE,
+    MEDIUM,
     VALUE,
     Background,
     Bytes,
@@ -23,23 +24,14 @@ from tests.adversity.transfers import (
     begin_to_read,
     filled,
     partly_filled,
+    read_forever,
     until_begun,
-    wipe,
 )
 from tests.eventually import eventually
 from tests.values import as_buffer
 from ucxstore import ChangeLostError, ConnectError, ServerLostError, ServerRestartedError, UcxStore
 
-MEDIUM = 20_000_000
 PROTOTYPE = default_buffer_prototype()
-
-
-@pytest.fixture
-def other(start_server: StartServer, open_store: OpenStore) -> UcxStore:
-    """A store on another server, which shares the native client with the one that is lost."""
-    store = open_store(start_server())
-    store.set_sync("other", as_buffer(filled(3, MEDIUM)))
-    return store
 
 
 def work(store: UcxStore) -> None:
@@ -65,14 +57,6 @@ def read(store: UcxStore, out: Bytes) -> Background:
 
 def write(store: UcxStore, source: Bytes) -> Background:
     return Background(lambda: store.set_sync("key", cpu.Buffer.from_array_like(source)))
-
-
-def read_forever(store: UcxStore, out: Bytes) -> Repeated:
-    def read() -> None:
-        wipe(out)
-        assert store.get_into_sync("key", out) == out.size
-
-    return Repeated(read)
 
 
 # ---- in mid-transfer ----

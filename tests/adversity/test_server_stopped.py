@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from zarr.core.buffer import cpu
 
-from tests.adversity.conftest import PATIENCE, OpenStore, StartServer
+from tests.adversity.conftest import PATIENCE, OpenStore
 from tests.adversity.servers import RemoteServer
 from tests.adversity.transfers import (
     BLANK,
     LARGE,
+    MEDIUM,
     VALUE,
     Background,
     Bytes,
@@ -21,8 +22,8 @@ from tests.adversity.transfers import (
     begin_to_read,
     filled,
     partly_filled,
+    read_forever,
     until_begun,
-    wipe,
 )
 from tests.eventually import eventually, nothing_happens
 from tests.values import as_buffer
@@ -33,20 +34,11 @@ TIMEOUT = 2.0
 # From the deadline to the exception: UCX must first let go of the memory.
 RELEASE = 20.0
 
-MEDIUM = 10_000_000
-
 
 @pytest.fixture
 def store(server: RemoteServer, open_store: OpenStore) -> Iterator[UcxStore]:
     yield open_store(server, timeout=TIMEOUT)
     server.process.go_on()  # so that it can end
-
-
-@pytest.fixture
-def other(start_server: StartServer, open_store: OpenStore) -> UcxStore:
-    store = open_store(start_server())
-    store.set_sync("other", as_buffer(filled(3, MEDIUM)))
-    return store
 
 
 def work(store: UcxStore) -> None:
@@ -70,12 +62,7 @@ def in_time[T](request: Callable[[], T]) -> T:
 
 def stopped_in_mid_read(server: RemoteServer, store: UcxStore, out: Bytes) -> Repeated:
     """Return a read into `out` that has begun and goes on no more."""
-
-    def read() -> None:
-        wipe(out)
-        assert store.get_into_sync("key", out) == out.size
-
-    reading = Repeated(read)
+    reading = read_forever(store, out)
     while True:
         until_begun(out)
         server.process.stop()

@@ -22,6 +22,7 @@ from tests.adversity.transfers import (
     BLANK,
     DEADLINE,
     LARGE,
+    MEDIUM,
     VALUE,
     Background,
     Repeated,
@@ -39,7 +40,6 @@ from ucxstore.server.identity import OLD_FILE
 
 pytestmark = pytest.mark.usefixtures("retried_soon")
 
-MEDIUM = 20_000_000
 SHAPE, CHUNKS, INNER = (1200, 1000), (150, 125), (30, 25)
 LAYOUTS: dict[str, dict[str, Any]] = {
     "raw": {"chunks": CHUNKS, "compressors": None},
@@ -56,12 +56,6 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 def shared(start_server: StartServer, tmp_path: Path) -> list[RemoteServer]:
     """Servers of one directory."""
     return [start_server(tmp_path / "data", shared=True) for _ in range(3)]
-
-
-@pytest.fixture
-def own(start_server: StartServer) -> list[RemoteServer]:
-    """Servers with values of their own, in memory."""
-    return [start_server() for _ in range(3)]
 
 
 def key_on(servers: list[RemoteServer], wanted: RemoteServer) -> str:

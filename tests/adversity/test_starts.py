@@ -36,11 +36,6 @@ def look(i):
 PRINT_ALL = "print(*map(look, range(60)), sep='\\n')"
 
 
-@pytest.fixture
-def own(start_server: StartServer) -> list[RemoteServer]:
-    return [start_server() for _ in range(3)]
-
-
 def make_array(store: UcxStore) -> None:
     zarr.create_array(store, name="a", data=VALUES, chunks=(1,), fill_value=-1)
 

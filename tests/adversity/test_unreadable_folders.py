@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import zarr
 
-from tests.adversity.conftest import OpenStore, Ucx, any_transport
+from tests.adversity.conftest import Ucx, any_transport
 from tests.adversity.locked import LOCKED, SIZES, lock, locked_tree, write
 from tests.adversity.nursery import Nursery
 from tests.adversity.servers import RemoteServer, files_under, serve_as_anybody
@@ -29,11 +29,6 @@ def server(nursery: Nursery, ucx: Ucx, root: Path) -> Iterator[RemoteServer]:
     process = nursery.start(serve_as_anybody, str(root), ucx)
     yield RemoteServer(process)
     process.close()
-
-
-@pytest.fixture
-def store(server: RemoteServer, open_store: OpenStore) -> UcxStore:
-    return open_store(server)
 
 
 async def listed(names: AsyncIterator[str]) -> tuple[list[str], list[str]]:

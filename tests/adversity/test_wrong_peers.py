@@ -24,10 +24,9 @@ from tests.adversity.transfers import (
     BLANK,
     VALUE,
     Background,
-    Repeated,
     filled,
+    read_forever,
     until_begun,
-    wipe,
 )
 from tests.eventually import eventually
 from tests.values import as_buffer
@@ -227,12 +226,7 @@ def test_a_man_in_the_middle_hangs_up(server: RemoteServer, open_store: OpenStor
         store = open_store(relay)
         store.set_sync("key", as_buffer(filled(VALUE)))
         out = filled(BLANK)
-
-        def read() -> None:
-            wipe(out)
-            assert store.get_into_sync("key", out) == out.size
-
-        reading = Repeated(read)
+        reading = read_forever(store, out)
         until_begun(out)
         relay.hang_up()
         reading.mark()

@@ -19,6 +19,7 @@ BLANK = 0xEE
 
 # Long enough to be interrupted, of many segments.
 LARGE = 50_000_000
+MEDIUM = 20_000_000
 
 # Seconds within which a failure must show, even on a busy machine.
 DEADLINE = 4.0
@@ -134,3 +135,13 @@ class Repeated(Background):
         self.mark()
         self.join(60.0)  # for its last round, however busy the machine is
         assert self.error is None, self.error
+
+
+def read_forever(store: UcxStore, out: Bytes) -> Repeated:
+    """Read the value "key" into `out` again and again, until that fails."""
+
+    def read() -> None:
+        wipe(out)
+        assert store.get_into_sync("key", out) == out.size
+
+    return Repeated(read)

@@ -5,23 +5,14 @@ import pytest
 
 from profiles.s3 import S3Server, s3_server
 from tests.cli.trees import Named
-
-
-@pytest.fixture
-def storage() -> str:
-    return "memory"  # what storages have in common, tests/stores proves
+from tests.fixtures import memory_alone as memory_alone
+from tests.fixtures import s3_environment as s3_environment
 
 
 @pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     with s3_server(tmp_path_factory.mktemp("s3")) as server:
         yield server
-
-
-@pytest.fixture
-def s3_environment(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in s3.environment().items():
-        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture

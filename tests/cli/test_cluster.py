@@ -1,10 +1,7 @@
 """``ucxstore cluster``: what it shows of a set, and what it changes."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
-import pytest
 from zarr.core.buffer import cpu
 
 from tests.cli.command import run
@@ -13,14 +10,6 @@ from ucxstore import UcxStore
 from ucxstore.server import Server
 
 KEYS = [f"c/{number}" for number in range(30)]
-
-
-@pytest.fixture
-def servers(tmp_path: Path) -> Iterator[list[Server]]:
-    with ExitStack() as stack:
-        yield [
-            stack.enter_context(Server(tmp_path / str(number), create=True)) for number in range(3)
-        ]
 
 
 def fill(address: str) -> None:

@@ -12,6 +12,7 @@ from zarr.core.buffer import cpu
 
 from tests.cli.command import run
 from tests.eventually import eventually
+from tests.fixtures import server_of_its_own as server_of_its_own
 from ucxstore import Secret, UcxStore
 from ucxstore.base import logs
 from ucxstore.base.foreign import Fields
@@ -20,12 +21,6 @@ from ucxstore.server import Server, operating
 from ucxstore.server.operating import LEVELS
 
 SECRET = "correct horse battery staple"
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with Server("memory://") as server:
-        yield server
 
 
 @pytest.fixture

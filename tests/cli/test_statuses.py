@@ -20,8 +20,6 @@ from ucxstore.cli.common import command as shared
 from ucxstore.cli.common.status import CommandError, MissingError, Status, UsageError, status_of
 from ucxstore.server import Server
 
-SECRET = "correct horse battery staple"
-
 # What each command is given, where "{}" is the address of a server.
 CLIENTS = {
     "ls": ["{}"],
@@ -141,12 +139,6 @@ def test_another_program() -> None:
                 assert process.stderr is not None
                 assert "is not a ucxstore server: it answered" in process.stderr.read()
             assert process.wait(60) == Status.FAILED
-
-
-@pytest.fixture(scope="module")
-def guarded() -> Iterator[Server]:
-    with Server("memory://", secret=SECRET) as server:
-        yield server
 
 
 @pytest.mark.parametrize("name", ALONE)

@@ -1,8 +1,6 @@
 """Clients and servers agree on the record of a set, also at the same moment, or half-way."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -18,14 +16,6 @@ from ucxstore.server import Server
 from ucxstore.stores.store import connectors_of
 
 SECONDS = 30.0
-
-
-@pytest.fixture
-def servers(tmp_path: Path) -> Iterator[list[Server]]:
-    with ExitStack() as stack:
-        yield [
-            stack.enter_context(Server(tmp_path / str(number), create=True)) for number in range(3)
-        ]
 
 
 def agreement_of(address: str) -> Agreement:

@@ -13,10 +13,10 @@ import pytest
 import zarr
 from zarr.core.buffer import Buffer, cpu, default_buffer_prototype
 from zarr.core.sync import sync
-from zarr.testing.store import StoreTests
 
 from tests.backdoor import MemoryBackdoor
 from tests.conftest import address_of
+from tests.stores.contract import UcxStoreTests
 from tests.values import as_buffer
 from ucxstore import AddressError, ClusterError, ServerRestartedError, UcxStore
 from ucxstore.cluster.placement import Placement
@@ -44,18 +44,11 @@ def home_of(backdoors: Mapping[str, MemoryBackdoor], key: str) -> str:
     return places[index]
 
 
-class TestUcxStoreOfThree(StoreTests[UcxStore, cpu.Buffer]):
-    store_cls = UcxStore
-    buffer_cls = cpu.Buffer
-
+class TestUcxStoreOfThree(UcxStoreTests):
     @pytest.fixture(autouse=True)
     def _past_the_store(self, backdoors: dict[str, MemoryBackdoor], prefix: str) -> None:
         self.backdoors = backdoors
         self.prefix = prefix
-
-    @pytest.fixture
-    def store_kwargs(self, address: str) -> dict[str, Any]:
-        return {"address": address}
 
     async def set(self, store: UcxStore, key: str, value: Buffer) -> None:
         full = f"{self.prefix}/{key}"
@@ -68,15 +61,6 @@ class TestUcxStoreOfThree(StoreTests[UcxStore, cpu.Buffer]):
         value = self.backdoors[home_of(self.backdoors, full)].get(full)
         assert value is not None
         return cpu.Buffer.from_bytes(value)
-
-    def test_store_repr(self, store: UcxStore) -> None:
-        assert repr(store).startswith(f"<UcxStore '{store.address}', connected over ")
-
-    def test_store_supports_writes(self, store: UcxStore) -> None:
-        assert store.supports_writes
-
-    def test_store_supports_listing(self, store: UcxStore) -> None:
-        assert store.supports_listing
 
 
 async def names(listing: Any) -> list[str]:

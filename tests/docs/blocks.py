@@ -83,6 +83,11 @@ def pages() -> list[Path]:
     return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
 
 
+def of_page(page: Path) -> str:
+    """Return how tests call a page."""
+    return str(page.relative_to(ROOT))
+
+
 def blocks_of(page: str) -> list[Block]:
     """Return the blocks of a page's text; indented ones have no language."""
     found = []

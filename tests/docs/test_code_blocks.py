@@ -17,6 +17,7 @@ from tests.docs.blocks import (
     LANGUAGES,
     ROOT,
     blocks_of,
+    of_page,
     ours_of,
     pages,
     syntax_error,
@@ -26,10 +27,6 @@ from ucxstore.cli import main
 PAGES = pages()
 _READERS = 2  # in full runs, which start the servers of a page anew over what the first has left
 _SECONDS = 280  # less than a test may take, so that what the page has printed is shown
-
-
-def of_page(page: Path) -> str:
-    return str(page.relative_to(ROOT))
 
 
 def read(page: Path, folder: Path, environment: dict[str, str]) -> str:

@@ -16,7 +16,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.plugins import PluginCollection
 
-from tests.docs.blocks import ROOT, blocks_of, pages
+from tests.docs.blocks import ROOT, blocks_of, of_page, pages
 
 _spec = importlib.util.spec_from_file_location("site_hooks", ROOT / "scripts/site_hooks.py")
 assert _spec is not None
@@ -112,7 +112,7 @@ def config() -> MkDocsConfig:
         return load_config(str(ROOT / "mkdocs.yml"))
 
 
-@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", pages(), ids=of_page)
 def test_the_button_copies_what_the_tests_run(page: Path, config: MkDocsConfig) -> None:
     html = markdown.markdown(
         page.read_text(),

@@ -1,6 +1,3 @@
-import pytest
+from tests.fixtures import memory_alone
 
-
-@pytest.fixture
-def storage() -> str:
-    return "memory"  # what storages have in common, tests/stores proves
+__all__ = ["memory_alone"]

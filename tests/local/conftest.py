@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 from obstore.store import MemoryStore
 
-from tests.backdoor import Backdoor, MemoryBackdoor
+from tests.conftest import directory_root, memory_backdoor, object_store
+from tests.fixtures import over_the_local_plane
 from ucxstore import UcxStore
 from ucxstore.server import Server
 
-
-@pytest.fixture(autouse=True)
-def over_the_local_plane(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("UCXSTORE_LOCAL", "auto")
+# Those of all tests depend on servers, or belong to them, so that these servers need others.
+__all__ = ["directory_root", "memory_backdoor", "object_store", "over_the_local_plane"]
 
 
 @pytest.fixture(scope="session")
@@ -24,19 +23,9 @@ def memory_server() -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
-def directory_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("served")
-
-
-@pytest.fixture(scope="session")
 def directory_server(directory_root: Path) -> Iterator[Server]:
     with Server(directory_root, local=True) as server:
         yield server
-
-
-@pytest.fixture(scope="session")
-def object_store() -> MemoryStore:
-    return MemoryStore()
 
 
 @pytest.fixture(scope="session")
@@ -51,14 +40,29 @@ def three_servers() -> Iterator[list[Server]]:
         yield [stack.enter_context(Server("memory://", local=True)) for _ in range(3)]
 
 
-@pytest.fixture(scope="session")
-def memory_backdoor(memory_server: Server) -> Iterator[Backdoor]:
-    with MemoryBackdoor(memory_server.address) as backdoor:
-        yield backdoor
-
-
 @pytest.fixture
 def store(memory_server: Server, prefix: str) -> Iterator[UcxStore]:
     """A store on a memory server, over the local plane."""
     with UcxStore(f"{memory_server.address}/{prefix}") as store:
+        yield store
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A directory to serve."""
+    path = tmp_path / "served"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def own_server() -> Iterator[Server]:
+    """A server that has no other values, and no other clients."""
+    with Server("memory://", local=True) as server:
+        yield server
+
+
+@pytest.fixture
+def own_store(own_server: Server) -> Iterator[UcxStore]:
+    with UcxStore(own_server.address) as store:
         yield store

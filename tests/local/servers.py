@@ -1,5 +1,7 @@
 """Servers with a local plane, for tests that make their own with `Server(...)`."""
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Unpack
 
 import pytest
@@ -10,8 +12,6 @@ from ucxstore.server.opening.opening import Storage
 from ucxstore.server.options.keywords import ServerKeywords
 from ucxstore.server.options.server_options import LOOPBACK
 from ucxstore.server.spawn import START_SECONDS, ServerProcess
-
-__all__ = ["LocalServer", "local_servers"]
 
 
 class LocalServer(Server):
@@ -43,6 +43,18 @@ class LocalServer(Server):
             start_timeout=start_timeout,
             **options,
         )
+
+
+@pytest.fixture(name="server")
+def local_server_of_its_own(own_server: Server) -> Server:
+    return own_server
+
+
+@pytest.fixture(name="server")
+def server_of_anybody(root: Path) -> Iterator[Server]:
+    """A server of a directory, for clients that run as other users, too."""
+    with Server(root, local=True, insecure=True) as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)

@@ -17,6 +17,8 @@ from zarr.core.sync import sync
 
 from tests.adversity.scripts import Script
 from tests.eventually import eventually
+from tests.fixtures import store_of_the_server as store_of_the_server
+from tests.local.servers import local_server_of_its_own as local_server_of_its_own
 from tests.values import as_buffer
 from ucxstore import (
     Allocation,
@@ -78,18 +80,6 @@ class Files:
 @pytest.fixture
 def files() -> Files:
     return Files()
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with Server("memory://", local=True) as server:
-        yield server
-
-
-@pytest.fixture
-def store(server: Server) -> Iterator[UcxStore]:
-    with UcxStore(server.address) as store:
-        yield store
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from tests.adversity.scripts import Script
 from tests.adversity.transfers import BLANK, VALUE, Background, Repeated, filled
 from tests.conftest import place_of
 from tests.eventually import eventually, loop_turns
+from tests.local.servers import server_of_anybody as server_of_anybody
 from tests.local.test_ends import CALLS, FORK, calls, connected
 from tests.proc import descriptors
 from tests.values import as_buffer, read
@@ -31,19 +32,6 @@ PROTOTYPE = default_buffer_prototype()
 SIZES = (0, 1, 16_385, 65_537, 1 << 20, 3_000_001, 20_000_000)
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    path = tmp_path / "served"
-    path.mkdir()
-    return path
-
-
-@pytest.fixture
-def server(root: Path) -> Iterator[Server]:
-    with Server(root, local=True, insecure=True) as server:  # other users, too
-        yield server
 
 
 @pytest.fixture

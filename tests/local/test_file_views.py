@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,9 @@ from tests.adversity.scripts import Script
 from tests.adversity.transfers import filled
 from tests.conftest import address_of
 from tests.eventually import eventually
+from tests.fixtures import store_of_the_server as store_of_the_server
 from tests.local import shown
+from tests.local.servers import server_of_anybody as server_of_anybody
 from tests.local.shown import make
 from tests.values import as_buffer, noise
 from ucxstore import (
@@ -40,26 +41,7 @@ SIZES = [0, 1, 4095, 4096, 4097, 16_385, 3_000_001, 40_000_003]
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    path = tmp_path / "served"
-    path.mkdir()
-    return path
-
-
 viewed = partial(shown.viewed, map_files=True)
-
-
-@pytest.fixture
-def server(root: Path) -> Iterator[Server]:
-    with Server(root, local=True, insecure=True) as server:  # other users, too
-        yield server
-
-
-@pytest.fixture
-def store(server: Server) -> Iterator[UcxStore]:
-    with UcxStore(server.address) as store:
-        yield store
 
 
 def mappings_of(root: Path) -> int:

@@ -29,6 +29,7 @@ from tests.adversity.greedy.raw import (
     space,
 )
 from tests.eventually import eventually
+from tests.fixtures import store_of_the_server as store_of_the_server
 from tests.values import as_buffer, read
 from ucxstore import StorageError, UcxStore
 from ucxstore.base.keys import SCRATCH_FOLDER
@@ -79,12 +80,6 @@ def hoarder(server: Server) -> Iterator[Hoarder]:
     hoarder = Hoarder(server)
     yield hoarder
     hoarder.close()
-
-
-@pytest.fixture
-def store(server: Server) -> Iterator[UcxStore]:
-    with UcxStore(server.address) as store:
-        yield store
 
 
 def memory_of(fd: int) -> int:

@@ -3,7 +3,6 @@
 import gc
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +27,6 @@ WIDTH = 4096
 
 def rows(count: int, seed: int = 0) -> np.ndarray[Any, Any]:
     return np.random.default_rng(seed).integers(1, 1 << 31, (count, WIDTH), "i4")
-
-
-@pytest.fixture
-def own_store() -> Iterator[UcxStore]:
-    """A store whose server has no other values, and no other clients."""
-    with Server("memory://", local=True) as server, UcxStore(server.address) as store:
-        yield store
 
 
 def viewed(store: UcxStore, z: Any, selection: Any = ...) -> View:

@@ -3,7 +3,6 @@
 import gc
 import os
 import signal
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,23 +12,13 @@ import zarr
 
 from tests.adversity.scripts import Script
 from tests.eventually import eventually
+from tests.fixtures import store_of_the_server as store_of_the_server
+from tests.local.servers import local_server_of_its_own as local_server_of_its_own
 from tests.local.shown import held, waiting
 from ucxstore import UcxStore
 from ucxstore.server import Server
 
 PIECE = 2 << 20
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with Server("memory://", local=True) as server:
-        yield server
-
-
-@pytest.fixture
-def store(server: Server) -> Iterator[UcxStore]:
-    with UcxStore(server.address) as store:
-        yield store
 
 
 def values(nbytes: int, seed: int = 0) -> npt.NDArray[np.uint8]:

@@ -1,7 +1,6 @@
 """Scratch spaces, seen by clients of the server's host who know their names."""
 
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,16 +10,11 @@ from zarr.core.sync import sync
 
 from tests.adversity.scripts import Script
 from tests.eventually import eventually
+from tests.local.servers import local_server_of_its_own as local_server_of_its_own
 from tests.values import as_buffer, read
 from ucxstore import ScratchEndedError, StorageError, UcxStore
 from ucxstore.server import Server
 from ucxstore.server.spawn import ServerProcess
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with Server("memory://", local=True) as server:
-        yield server
 
 
 def test_their_values_are_seen(server: Server) -> None:

@@ -15,6 +15,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 from tests.eventually import loop_turns
+from tests.fixtures import every_storage as every_storage
 from tests.values import as_buffer, keys_of, noise, read
 from ucxstore import ReadOnlyServerError, ScratchEndedError, UcxStore
 from ucxstore.base.errors import StorageError
@@ -24,11 +25,6 @@ PROTOTYPE = default_buffer_prototype()
 
 # Below and above what comes with its message, what a segment has, and what a value's page has.
 SIZES = (0, 1, 4095, 4096, 16_384, 16_385, 1 << 20, (2 << 20) - 1, 2 << 20, (2 << 20) + 1)
-
-
-@pytest.fixture(params=["memory", "directory", "object"])
-def storage(request: pytest.FixtureRequest) -> str:
-    return request.param
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import os
 import pickle
 import signal
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,19 +29,6 @@ from ucxstore import ChunkSizeError, NotMappedError, ServerRestartedError, UcxSt
 from ucxstore.server import Server
 
 SIZES = [0, 1, 4095, 4096, 16_385, 1 << 20, (2 << 20) + 1, 40_000_003]
-
-
-@pytest.fixture
-def own_server() -> Iterator[Server]:
-    with Server("memory://", local=True) as server:
-        yield server
-
-
-@pytest.fixture
-def own_store(own_server: Server) -> Iterator[UcxStore]:
-    """A store whose server has no other values, and no other clients."""
-    with UcxStore(own_server.address) as store:
-        yield store
 
 
 # ---- values ----

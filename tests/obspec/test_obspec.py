@@ -18,6 +18,7 @@ from obspec_utils.readers import BlockStoreReader
 from obspec_utils.registry import ObjectStoreRegistry
 from obstore.store import MemoryStore
 
+from tests.fixtures import memory_alone as memory_alone
 from ucxstore import Secret, UcxStore
 from ucxstore.copies import count_copies
 from ucxstore.obspec import ObspecStore
@@ -40,11 +41,6 @@ PROTOCOLS = [
     )
     for end in ("", "Async")
 ]
-
-
-@pytest.fixture
-def storage() -> str:
-    return "memory"  # what storages have in common, tests/stores proves
 
 
 @pytest.fixture

@@ -10,15 +10,11 @@ import pytest
 import zarr
 
 import ucxstore
+from tests.fixtures import memory_alone as memory_alone
 from ucxstore import UcxStore
 from ucxstore.base import meter
 
 pytestmark = pytest.mark.usefixtures("zarr_config")
-
-
-@pytest.fixture
-def storage() -> str:
-    return "memory"
 
 
 class Seen:

@@ -9,6 +9,7 @@ import pytest
 import xarray
 import zarr
 
+from tests.fixtures import memory_alone as memory_alone
 from ucxstore import UcxStore
 from ucxstore.pipeline.selection import (
     ENVIRONMENT,
@@ -23,11 +24,6 @@ FUSED = "zarr.core.codec_pipeline.FusedCodecPipeline"
 PATH = "codec_pipeline.path"
 
 pytestmark = pytest.mark.usefixtures("zarr_config")
-
-
-@pytest.fixture
-def storage() -> str:
-    return "memory"
 
 
 @pytest.fixture

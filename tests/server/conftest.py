@@ -4,11 +4,7 @@ from typing import Any
 
 import pytest
 
-
-@pytest.fixture(params=["memory", "directory", "object"])
-def storage(request: pytest.FixtureRequest) -> str:
-    """Every kind of storage, since these tests are about the server."""
-    return request.param
+from tests.fixtures import every_storage as every_storage
 
 
 @pytest.fixture(params=["ucx", "auto"])

@@ -23,6 +23,7 @@ from zarr.storage import LocalStore, LoggingStore
 
 from tests.backdoor import acceptor_of
 from tests.eventually import eventually
+from tests.fixtures import server_of_its_own as server_of_its_own
 from ucxstore import UcxStore
 from ucxstore.base.address import Address, HostPort
 from ucxstore.base.errors import AuthenticationError, ConnectError
@@ -47,12 +48,6 @@ def worker() -> Iterator[bytes]:
     port = client.open()
     yield port.address
     client.close(5.0)
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with Server("memory://") as server:
-        yield server
 
 
 def place_of(address: str) -> HostPort:

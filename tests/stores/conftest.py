@@ -1,7 +1,5 @@
-import pytest
+"""Every kind of storage: other folders leave out those that make no difference to a client."""
 
+from tests.fixtures import every_storage
 
-@pytest.fixture(params=["memory", "directory", "object"])
-def storage(request: pytest.FixtureRequest) -> str:
-    """Every kind of storage; other folders leave out those that make no difference to a client."""
-    return request.param
+__all__ = ["every_storage"]

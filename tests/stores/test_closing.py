@@ -21,6 +21,7 @@ from zarr.storage import FsspecStore, MemoryStore
 
 from tests.conftest import address_of
 from tests.eventually import eventually, loop_turns
+from tests.fixtures import memory_alone as memory_alone
 from tests.pipeline.arrays import store_of
 from tests.stopping import stop
 from tests.values import as_buffer, keys_of
@@ -42,11 +43,6 @@ LONG = 3000.0
 LARGE = 30_000_000
 
 LOCAL = pytest.mark.parametrize("local", ["auto", "ucx"])
-
-
-@pytest.fixture
-def storage() -> str:
-    return "memory"
 
 
 @contextmanager

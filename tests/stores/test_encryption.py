@@ -15,6 +15,7 @@ import pytest
 import zarr
 from obstore.store import LocalStore
 
+from tests.conftest import SECRET
 from tests.durability.recording import preload
 from tests.values import as_buffer
 from ucxstore import Secret, Server, UcxStore
@@ -23,19 +24,12 @@ from ucxstore.base.errors import AuthenticationError, ConnectError
 from ucxstore.base.options import ClientOptions
 from ucxstore.server.options.server_options import ServerOptions
 
-SECRET = "a secret that is long enough"
 OVER_UCX: dict[str, Any] = {"secret": SECRET, "local": "ucx"}
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     with Server("memory://", secret=SECRET, encrypt=True, ucx_shared_memory=True) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def open_server() -> Iterator[Server]:
-    with Server("memory://", secret=SECRET) as server:
         yield server
 
 
@@ -55,17 +49,17 @@ def test_a_store_follows_the_server(server: Server, encrypt: bool | None, tls: s
 
 
 @pytest.mark.parametrize("encrypt", [None, False])
-def test_a_server_that_does_not_is_believed(open_server: Server, encrypt: bool | None) -> None:
-    with UcxStore(open_server.address, encrypt=encrypt, **OVER_UCX) as store:
+def test_a_server_that_does_not_is_believed(guarded: Server, encrypt: bool | None) -> None:
+    with UcxStore(guarded.address, encrypt=encrypt, **OVER_UCX) as store:
         assert writes_and_reads(store)
         assert not store.stats()["encrypted"]
 
 
-def test_a_store_that_insists_refuses_a_server_that_does_not(open_server: Server) -> None:
+def test_a_store_that_insists_refuses_a_server_that_does_not(guarded: Server) -> None:
     for local in ("ucx", "auto"):
         options = {**OVER_UCX, "local": local}
         with (
-            UcxStore(open_server.address, encrypt=True, **options) as store,
+            UcxStore(guarded.address, encrypt=True, **options) as store,
             pytest.raises(ConnectError, match=r"does not encrypt.*--encrypt"),
         ):
             store.get_sync("key")

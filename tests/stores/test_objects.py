@@ -24,6 +24,7 @@ from zarr.abc.store import Store
 import ucxstore.base.counters
 import ucxstore.stores.store
 from tests.eventually import nothing_happens
+from tests.fixtures import memory_alone as memory_alone
 from tests.values import as_buffer
 from ucxstore import AddressError, Allocation, ScratchEndedError, UcxStore
 from ucxstore.base.counters import Counted, Counters, Totals, keep_totals
@@ -48,11 +49,6 @@ ARCHITECTURE = Path(__file__).parents[2] / "docs/architecture.md"
 TAGS = set(re.findall(r"\w+", "div b code table thead tbody tr th td details summary"))
 
 HOSTILE = "<img src=x onerror=alert(1)>&\"'\x1b[31m"
-
-
-@pytest.fixture
-def storage() -> str:
-    return "memory"
 
 
 class Page(HTMLParser):

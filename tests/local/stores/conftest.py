@@ -1,5 +1,5 @@
 """Every kind of storage, as in tests/stores."""
 
-from tests.stores.conftest import storage
+from tests.fixtures import every_storage
 
-__all__ = ["storage"]
+__all__ = ["every_storage"]

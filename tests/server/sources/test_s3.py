@@ -13,6 +13,7 @@ from zarr.core.buffer import default_buffer_prototype
 
 from profiles.s3 import S3Server
 from tests.cli.command import run
+from tests.fixtures import s3_environment as s3_environment
 from tests.server.sources.test_cache import get, put
 from ucxstore import UcxStore
 from ucxstore.base.errors import StorageError
@@ -38,13 +39,7 @@ def bucket(s3: S3Server, **changes: str) -> S3Store:
     )
 
 
-@pytest.fixture
-def environment(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in s3.environment().items():
-        monkeypatch.setenv(name, value)
-
-
-def test_an_array_by_url_and_in_a_process(s3: S3Server, environment: None) -> None:
+def test_an_array_by_url_and_in_a_process(s3: S3Server, s3_environment: None) -> None:
     values = np.random.default_rng(0).random((300, 300))
     location = f"s3://{s3.bucket}/arrays/one"
     with Server(location, cache="64MiB") as server, UcxStore(server.address) as store:
@@ -104,7 +99,7 @@ def test_a_missing_bucket_is_no_missing_key(s3: S3Server) -> None:
                 call()
 
 
-def test_a_wrong_bucket_is_named_at_the_start(s3: S3Server, environment: None) -> None:
+def test_a_wrong_bucket_is_named_at_the_start(s3: S3Server, s3_environment: None) -> None:
     done = run("serve", "s3://no-such-bucket/data")
     assert done.returncode == 1
     [line] = done.stderr.splitlines()

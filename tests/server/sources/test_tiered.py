@@ -14,6 +14,7 @@ from obstore.store import MemoryStore
 from zarr.core.buffer import cpu
 
 from tests.eventually import eventually, eventually_async
+from tests.fixtures import store_of_the_server as store_of_the_server
 from tests.server.sources.test_cache import get, put
 from tests.server.sources.test_cache_dir import files
 from ucxstore import UcxStore
@@ -85,12 +86,6 @@ def server(gated: Gated, folder: Path) -> Iterator[Server]:
     """A server without a cache in memory: it reads files or its source."""
     with Server(gated, cache=0, cache_dir=folder, cache_dir_size="1MiB") as server:
         yield server
-
-
-@pytest.fixture
-def store(server: Server) -> Iterator[UcxStore]:
-    with UcxStore(server.address) as store:
-        yield store
 
 
 @pytest.mark.parametrize("last", [b"new", None], ids=["written", "deleted"])

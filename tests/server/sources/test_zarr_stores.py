@@ -57,6 +57,11 @@ class Passing(MemoryStore):
         self.made.append(weakref.ref(array))
         return cpu.Buffer(array)
 
+    def alive(self) -> int:
+        """Count the arrays that something still has."""
+        gc.collect()
+        return sum(reference() is not None for reference in self.made)
+
 
 @pytest.mark.parametrize("kind", ["memory", "local"])
 @pytest.mark.parametrize("shards", [None, (200, 200)])
@@ -120,16 +125,12 @@ def test_the_contract_of_other_methods(tmp_path: Path) -> None:
 def test_values_are_sent_as_they_are_and_released() -> None:
     behind = Passing()
 
-    def alive() -> int:
-        gc.collect()
-        return sum(reference() is not None for reference in behind.made)
-
     with Server(behind, cache=250_000) as server:
         with UcxStore(server.address) as store:
             assert get(store, "a") == b"\7" * 100_000
-            assert alive() == 1, "the cache holds the buffer itself"
+            assert behind.alive() == 1, "the cache holds the buffer itself"
             for key in "bcdefgh":
                 get(store, key)
-        eventually(lambda: alive() <= 2)
+        eventually(lambda: behind.alive() <= 2)
         assert len(behind.made) == 8
-    eventually(lambda: alive() == 0)
+    eventually(lambda: behind.alive() == 0)

@@ -1,7 +1,5 @@
 """The tests of tests/server/sources/test_zarr_stores.py, over the local plane."""
 
-import gc
-
 from tests.eventually import eventually
 from tests.server.sources.test_cache import get
 from tests.server.sources.test_zarr_stores import *  # noqa: F403
@@ -14,13 +12,9 @@ def test_values_are_sent_as_they_are_and_released() -> None:  # type: ignore[no-
     """Instead, they are released as soon as they lie where clients see them."""
     behind = Passing()
 
-    def alive() -> int:
-        gc.collect()
-        return sum(reference() is not None for reference in behind.made)
-
     with Server(behind, cache=250_000) as server, UcxStore(server.address) as store:
         for key in "abcdefgh":
             assert get(store, key) == b"\7" * 100_000
-        eventually(lambda: alive() == 0)
+        eventually(lambda: behind.alive() == 0)
         assert len(behind.made) == 8
         assert server.stats()["cached_bytes"] > 100_000
