@@ -14,7 +14,7 @@ HOST = "127.0.0.1"
 
 # The first and the last of the ports that the system gives (ip(7)); and ports above those that
 # services have.
-_GIVEN_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+GIVEN_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _FIRST_PORT = 10_000
 _TRIES = 100
 
@@ -45,7 +45,7 @@ def free_port() -> int:
     OSError
         If none can be bound.
     """
-    first_given = int(_GIVEN_PORTS.read_text().split()[0])
+    first_given = int(GIVEN_PORTS.read_text().split()[0])
     choices = max(first_given - _FIRST_PORT, 0)
     for _ in range(_TRIES if choices else 0):
         with contextlib.suppress(OSError):

@@ -3,14 +3,17 @@
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import obstore
 from obstore.store import ObjectStore
+from zarr.abc.store import Store
 
+from ucxstore import UcxStore
 from ucxstore.base.address import Address
 from ucxstore.base.native import core
+from ucxstore.base.options import ClientOptions
 from ucxstore.client.connect import Greeting
 from ucxstore.client.memory import readable_view
 from ucxstore.server import Server
@@ -20,14 +23,20 @@ from ucxstore.server.source_thread.carrier import Carrier
 TIMEOUT = 10.0
 
 
+def threads_of(server: Server) -> Any:
+    """Return what runs a server until it is closed."""
+    return server._threads
+
+
 def acceptor_of(server: Server) -> Acceptor:
     """Return what accepts a server's clients."""
-    return server._threads.acceptor
+    acceptor: Acceptor = threads_of(server).acceptor
+    return acceptor
 
 
 def carrier_of(server: Server) -> Carrier:
     """Return what asks a server's source."""
-    carrier = server._threads.carrier
+    carrier: Carrier | None = threads_of(server).carrier
     assert carrier is not None
     return carrier
 
@@ -35,6 +44,16 @@ def carrier_of(server: Server) -> Carrier:
 def believes(server: Server, key: str) -> bool:
     """Tell whether a server answers from its cache without asking its source."""
     return carrier_of(server)._storage.believes(key)
+
+
+def options_of(store: UcxStore) -> ClientOptions:
+    """Return the options that a store was made with."""
+    return store._options
+
+
+def is_open(store: Store) -> bool:
+    """Tell whether zarr takes a store for open."""
+    return store._is_open
 
 
 class Backdoor(Protocol):

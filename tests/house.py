@@ -493,6 +493,27 @@ PRIVATE_OF_LIBRARIES = {
 }
 
 
+# Those that tests use: to look at what a library has made, to call it as it calls itself.
+PRIVATE_FOR_TESTS = {
+    "argparse": {"_action_groups", "_actions", "_group_actions"},
+    "asyncio": {"_log_destroy_pending"},
+    "atexit": {"_run_exitfuncs"},
+    "fsspec": {"_cat", "_copy", "_mv", "_pipe", "_rm"},
+    "zarr": {
+        "_chunk_grid",
+        "_dimensions",
+        "_encode_shard_dict_sync",
+        "_get_many",
+        "_get_selection",
+        "_is_open",
+        "_iter_chunk_regions",
+        "_open",
+        "_set_many",
+        "_set_selection",
+    },
+}
+
+
 def private_uses(tree: Path) -> Iterator[tuple[Path, int, str]]:
     """Yield where a file uses a private name that is another's: file, line, and the name.
 
@@ -539,9 +560,18 @@ def _used(node: ast.AST) -> list[str]:
 
 def private_uses_of_ours(package: Path) -> list[str]:
     """Return where a module of ours uses a private name of another one."""
-    libraries = set().union(*PRIVATE_OF_LIBRARIES.values())
+    return _private_uses_but(package, PRIVATE_OF_LIBRARIES)
+
+
+def private_uses_of_tests(tests: Path) -> list[str]:
+    """Return where a module of tests uses a private name of ours that is another module's."""
+    return _private_uses_but(tests, PRIVATE_FOR_TESTS)
+
+
+def _private_uses_but(tree: Path, names_of_libraries: Mapping[str, set[str]]) -> list[str]:
+    libraries = set().union(*names_of_libraries.values())
     return [
-        f"{file.relative_to(package)}:{line}: {name} is private to another module"
-        for file, line, name in private_uses(package)
+        f"{file.relative_to(tree)}:{line}: {name} is private to another module"
+        for file, line, name in private_uses(tree)
         if name not in libraries
     ]

@@ -63,7 +63,7 @@ def start_server(nursery: Nursery, ucx: Ucx) -> Iterator[StartServer]:
 @pytest.fixture
 def native_clients(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Native clients of this test's own."""
-    clients = connections._Clients()
+    clients = connections.NativeClients()
     monkeypatch.setattr(connections, "_clients", clients)
     yield
     clients.close()

@@ -20,6 +20,7 @@ from tests.adversity.transfers import (
     Background,
     filled,
 )
+from tests.backdoor import options_of
 from tests.eventually import eventually
 from tests.values import as_buffer
 from ucxstore import ConnectError, StorageError, UcxStore
@@ -140,7 +141,7 @@ def test_no_descriptors_for_a_client(
 
 def connect_anew(server: RemoteServer, store: UcxStore) -> None:
     """Connect as another client than `store`."""
-    options = {**dict(store._options.ucx.options), "MAX_RNDV_LANES": "1"}
+    options = {**dict(options_of(store).ucx.options), "MAX_RNDV_LANES": "1"}
     with UcxStore(server.address, ucx=options, connect_timeout=30) as other:
         assert other.get_sync("key") is not None
 

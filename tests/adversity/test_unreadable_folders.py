@@ -11,9 +11,9 @@ from tests.adversity.conftest import Ucx, any_transport
 from tests.adversity.locked import LOCKED, SIZES, lock, locked_tree, write
 from tests.adversity.nursery import Nursery
 from tests.adversity.servers import RemoteServer, files_under, serve_as_anybody
+from tests.backdoor import options_of
 from tests.cli.command import run, run_process
 from ucxstore import StorageError, UcxStore, UnreadableFolderError
-from ucxstore.base.options import ClientOptions
 from ucxstore.stores.values import Values
 
 pytestmark = any_transport
@@ -106,9 +106,7 @@ def test_more_than_a_page_of_them(server: RemoteServer, store: UcxStore, root: P
         write(root / keys[-1], 1)
         (root / locked[-1]).mkdir()
         lock(root / locked[-1])
-    with Values(
-        f"{server.address}/many", ClientOptions.of(ucx=dict(store._options.ucx.options))
-    ) as many:
+    with Values(f"{server.address}/many", options_of(store)) as many:
 
         async def everything() -> list[str]:
             pages = many.keys()

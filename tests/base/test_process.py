@@ -102,13 +102,16 @@ def test_nothing_is_left_of_what_was_forgotten() -> None:
     class Thing:
         def reset(self) -> None: ...
 
-    before = len(process._resets), [len(ends) for ends in process._ends.values()]
+    def registered() -> tuple[int, list[int]]:
+        return len(process._resets), [len(ends) for ends in process._ends.values()]
+
+    before = registered()
     for _ in range(10):
         thing = Thing()
         process.in_child(thing.reset)
         process.Finalizer(thing, process.Exit.SERVERS, lambda _: None, 0.0)
     del thing
-    assert before == (len(process._resets), [len(ends) for ends in process._ends.values()])
+    assert registered() == before
 
 
 def test_the_operating_system_is_asked_in_one_place() -> None:

@@ -78,7 +78,7 @@ async def test_a_value_that_went_away(address: str, tmp_path: Path) -> None:
 async def test_an_object_that_changes_while_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(locations, "_PART_BYTES", 1000)
+    monkeypatch.setattr(locations, "PART_BYTES", 1000)
     place = open_objects(str(tmp_path), 2, make=False)
     assert isinstance(place, DirectoryLocation)
     (tmp_path / "a").write_bytes(bytes(2500))

@@ -20,7 +20,7 @@ def options(parser: Parser) -> list[argparse.Action]:
 
 
 def test_every_command_has_a_parser() -> None:
-    assert {name.split()[0] for name in PARSERS} == set(cli._COMMANDS)
+    assert {name.split()[0] for name in PARSERS} == set(cli.COMMANDS)
     assert all(parser.prog == f"ucxstore {name}" for name, parser in PARSERS.items())
 
 

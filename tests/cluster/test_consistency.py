@@ -303,9 +303,10 @@ def test_a_lost_link_is_made_anew(start: Spawn, connect: Callable[..., UcxStore]
         write(one, "k", f"{turn}".encode())
         assert read(other, "k") == f"{turn}".encode()
         members = members_of(first)
-        assert members._loop is not None
+        loop = members._loop
+        assert loop is not None
         for link in list(members._links.values()):
-            members._loop.call_soon_threadsafe(link.close)
+            loop.call_soon_threadsafe(link.close)
         begun = time.monotonic()
         write(other, "k", b"between")
         assert read(one, "k") == b"between"

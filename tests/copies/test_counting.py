@@ -14,7 +14,7 @@ from memray import AllocatorType
 
 from ucxstore import UcxStore
 from ucxstore.copies import Counts, count_copies, counting
-from ucxstore.copies.counting import _Heap
+from ucxstore.copies.counting import Heap
 from ucxstore.copies.tracking import shared_memory
 from ucxstore.copies.workload import Workload, count_workload
 from ucxstore.server import Server
@@ -126,7 +126,7 @@ def test_mappings(source: np.ndarray) -> None:
 
 
 def test_mappings_that_are_cut() -> None:
-    heap = _Heap()
+    heap = Heap()
 
     def tell(allocator: AllocatorType, address: int, size: int) -> None:
         heap.replay(SimpleNamespace(allocator=allocator, address=address, size=size, tid=1))
@@ -212,7 +212,7 @@ def test_a_failure_of_the_action_is_passed_on(tmp_path: Path) -> None:
 
 def test_what_a_mapping_replaced_is_known() -> None:
     """A result whose pages were all replaced by those of its values is no copy."""
-    heap = _Heap()
+    heap = Heap()
 
     def tell(allocator: AllocatorType, address: int, size: int) -> SimpleNamespace:
         record = SimpleNamespace(allocator=allocator, address=address, size=size, tid=1)
@@ -234,7 +234,7 @@ def test_what_a_mapping_replaced_is_known() -> None:
 
 def test_memory_that_is_shared_with_a_server_is_no_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a wheel has it: no symbols tell that the core has mapped it to send values through."""
-    monkeypatch.setattr(counting, "_SHARED", ())
+    monkeypatch.setattr(counting, "SHARED", ())
     workload = Workload("write", "raw", "one", 2000)
     options: Any = {"local": "auto", "select_pipeline": False}
     with (

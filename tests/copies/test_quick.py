@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import run
-from ucxstore.cli.copies import _progress, main, report
+from ucxstore.cli.copies import main, progress_of, report
 from ucxstore.copies import Counts, Culprit, quick
 from ucxstore.copies.page import render_page
 from ucxstore.copies.quick import Result, Row, workloads
@@ -84,7 +84,7 @@ def test_the_report_fits_a_terminal(width: int, monkeypatch: pytest.MonkeyPatch)
     text = report(results)
     assert max(map(len, text.splitlines())) <= width
     assert all(row.name[:8] in text for row in rows)  # the rest may go on in the next line
-    longest = max(len(_progress(result)) for result in results if result.row is rows[0])
+    longest = max(len(progress_of(result)) for result in results if result.row is rows[0])
     assert len("[32/32, 100 s] ") + longest <= 80
 
 

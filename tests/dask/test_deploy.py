@@ -18,6 +18,7 @@ import pytest
 import zarr
 from distributed import Client, LocalCluster, Worker, futures_of, wait
 
+from tests.backdoor import options_of
 from tests.dask.conftest import SECONDS, bytes_held_in
 from tests.eventually import eventually
 from ucxstore import (
@@ -129,7 +130,7 @@ def test_tasks_on_any_worker_use_the_store(client: Client) -> None:
         values = some_values()
         make_array(store)[...] = values
         secret = store.secret.reveal()
-        shown = [repr(deployed), repr(store), repr(store._options), repr(store.secret)]
+        shown = [repr(deployed), repr(store), repr(options_of(store)), repr(store.secret)]
         for worker in deployed.addresses:
             task = client.submit(read, store, workers=[worker], pure=False)
             name, data, environment = task.result(timeout=SECONDS)

@@ -1,6 +1,7 @@
 import fsspec
 import pytest
 
+from ucxstore import UcxStore
 from ucxstore.filesystem import UcxFileSystem
 
 
@@ -9,6 +10,11 @@ def fs(address: str, zarr_config: None) -> UcxFileSystem:
     fs, _ = fsspec.url_to_fs(address)
     assert isinstance(fs, UcxFileSystem)
     return fs
+
+
+def root_of(fs: UcxFileSystem) -> UcxStore:
+    """Return the store that has all files of a file system."""
+    return fs._root
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import fsspec
 import numpy as np
 import pytest
 
+from tests.filesystem.conftest import root_of
 from tests.values import as_buffer
 from ucxstore import ServerLostError, StorageError
 from ucxstore.filesystem import UcxFileSystem
@@ -60,8 +61,9 @@ def test_a_small_value_takes_one_request(address: str, zarr_config: None) -> Non
     fs, path = fsspec.url_to_fs(f"{address}/small")
     fs.pipe(path, b"small")
     asked: list[object] = []
-    ask = fs._root.get_found_sync
-    fs._root.get_found_sync = lambda *some: asked.append(some) or ask(*some)
+    root: Any = root_of(fs)
+    ask = root.get_found_sync
+    root.get_found_sync = lambda *some: asked.append(some) or ask(*some)
     with fs.open(path) as file:
         assert file.read() == b"small"
     assert len(asked) == 1
@@ -120,17 +122,17 @@ def test_a_slice_from_the_end_is_of_one_value(
     assert fs.cat_file(path, -10, 5) == b""
     with pytest.raises(FileNotFoundError):
         fs.cat_file(f"{path}2", -20, -10)
-    find = fs._root.get_found
+    find = root_of(fs).get_found
     asked: list[Any] = []
 
     async def replace_after_the_first(*some: Any) -> Any:
         found = await find(*some)
         if not asked:
-            await fs._root.set(path, as_buffer(b"0123456789" * 10))
+            await root_of(fs).set(path, as_buffer(b"0123456789" * 10))
         asked.append(some)
         return found
 
-    monkeypatch.setattr(fs._root, "get_found", replace_after_the_first)
+    monkeypatch.setattr(root_of(fs), "get_found", replace_after_the_first)
     with pytest.raises(StorageError, match="replaced"):
         fs.cat_file(path, 10, -10)
     assert fs.cat_file(path, 10, -80) == b"0123456789"
@@ -141,14 +143,14 @@ def test_get_does_not_mix_values(
 ) -> None:
     from ucxstore.filesystem import file_system
 
-    monkeypatch.setattr(file_system, "_PIECE_BYTES", 1 << 20)
+    monkeypatch.setattr(file_system, "PIECE_BYTES", 1 << 20)
     fs.pipe(f"{fs_path}/a", VALUE)
     fs.get(f"{fs_path}/a", str(tmp_path / "a"))
     assert (tmp_path / "a").read_bytes() == VALUE
 
     class Replacing(fsspec.Callback):
         def relative_update(self, inc: int = 1) -> None:
-            fs._root.set_sync(f"{fs_path}/a", as_buffer(bytes(len(VALUE))))
+            root_of(fs).set_sync(f"{fs_path}/a", as_buffer(bytes(len(VALUE))))
 
     with pytest.raises(StorageError, match="replaced"):
         fs.get_file(f"{fs_path}/a", str(tmp_path / "b"), callback=Replacing())

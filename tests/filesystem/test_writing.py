@@ -15,6 +15,7 @@ from typing import Any
 import fsspec
 import pytest
 
+from tests.filesystem.conftest import root_of
 from tests.values import as_buffer
 from ucxstore import ConnectError, InvalidKeyError, ReadOnlyServerError
 from ucxstore.filesystem import UcxFileSystem
@@ -369,7 +370,7 @@ def test_a_new_value_in_a_transaction(fs: UcxFileSystem, path: str) -> None:
     with pytest.raises(FileExistsError), fs.transaction:  # noqa: PT012
         fs.pipe_file(path, b"second", mode="create")
         assert not fs.exists(path)
-        fs._root.set_sync(path, as_buffer(b"first"))
+        root_of(fs).set_sync(path, as_buffer(b"first"))
     assert fs.cat(path) == b"first"
 
 

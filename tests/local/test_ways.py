@@ -251,7 +251,7 @@ def test_a_socket_that_cannot_be_joined(
 
 def test_a_name_that_nobody_has_here(monkeypatch: pytest.MonkeyPatch) -> None:
     with Server("memory://", local=True) as server:
-        joining = acceptor_of(server)._joining
+        joining = acceptor_of(server).reception.joining
         assert joining is not None
         monkeypatch.setattr(joining, "name", b"\0ucxstore-of-another-namespace")
         with UcxStore(server.address) as store:

@@ -32,8 +32,8 @@ def test_values_come_to_their_place_and_nowhere_else(
     array, expected = np.zeros(shape, dtype), np.zeros(shape, dtype)
     expected[place] = values.view(dtype).reshape(counts, order=order)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scratch, "_LARGE_BYTES", 0 if past_caches else 1 << 60)
-        patch.setattr(scratch, "_LEAST_ROW_BYTES", 0)
+        patch.setattr(scratch, "LARGE_BYTES", 0 if past_caches else 1 << 60)
+        patch.setattr(scratch, "LEAST_ROW_BYTES", 0)
         scratch.put(values, array[place], order, array_nbytes=array.nbytes)
     assert array.tobytes() == expected.tobytes()
 

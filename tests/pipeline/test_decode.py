@@ -25,6 +25,7 @@ from tests.backdoor import Backdoor
 from tests.eventually import eventually, nothing_happens_async
 from tests.pipeline.arrays import DATA, ENCODED, SLAB, counting, made, store_of
 from tests.pipeline.indexing import read_into
+from tests.pipeline.watched import wrap_decoding
 from ucxstore import UcxStore
 from ucxstore.copies import count_copies
 from ucxstore.pipeline import read_plan
@@ -319,7 +320,7 @@ def test_the_budget_holds(
     lock = threading.Lock()
     flying: dict[str, int] = {}
     peaks: list[tuple[int, int]] = []
-    request, decode = Decoding._request, Decoding._decode
+    request = Decoding._request
 
     def counting_request(self: Any, group: Any) -> Any:
         with lock:
@@ -328,15 +329,18 @@ def test_the_budget_holds(
             peaks.append((sum(flying.values()), len(flying)))
         return request(self, group)
 
-    def counting_decode(self: Any, data: Any, position: int, whole: bool) -> bool:
-        try:
-            return decode(self, data, position, whole)
-        finally:
-            with lock:
-                del flying[self._batch.key(position)]
+    def counting(decode: Any) -> Any:
+        def counted(self: Any, data: Any, position: int, whole: bool) -> bool:
+            try:
+                return decode(self, data, position, whole)
+            finally:
+                with lock:
+                    del flying[self._batch.key(position)]
+
+        return counted
 
     monkeypatch.setattr(Decoding, "_request", counting_request)
-    monkeypatch.setattr(Decoding, "_decode", counting_decode)
+    wrap_decoding(monkeypatch, counting)
     np.testing.assert_array_equal(array[:], DATA)
     most, chunks = max(peaks)
     assert not flying

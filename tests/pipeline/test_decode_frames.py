@@ -29,7 +29,7 @@ def encoded(values: np.ndarray) -> bytes:
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decode_frames, "_LARGE_BYTES", 1 << 20)
+    monkeypatch.setattr(decode_frames, "LARGE_BYTES", 1 << 20)
     monkeypatch.setattr(decode_frames, "GROUP_BYTES", 1 << 18)
 
 

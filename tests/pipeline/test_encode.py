@@ -18,9 +18,9 @@ from tests.backdoor import Backdoor
 from tests.pipeline.arrays import DATA, ENCODED, counting, store_of
 from tests.pipeline.indexing import indexer_of
 from tests.pipeline.strategies import contents
+from tests.pipeline.watched import wrap_sending
 from ucxstore import FallbackError, UcxStore
 from ucxstore.pipeline.access import access_to
-from ucxstore.pipeline.encode import Encoding
 
 counted = counting("direct", "encode", "fallback", without="decode")
 
@@ -89,13 +89,15 @@ def test_small_chunks_are_sent_together(
 ) -> None:
     ours, model = made(ucx_store, chunks=(10, 40))
     sent: list[int] = []
-    send = Encoding._send
 
-    async def counting(self: Any, keys: Any, values: Any) -> None:
-        sent.append(len(keys))
-        await send(self, keys, values)
+    def counting(send: Any) -> Any:
+        async def counted(self: Any, keys: Any, values: Any) -> None:
+            sent.append(len(keys))
+            await send(self, keys, values)
 
-    monkeypatch.setattr(Encoding, "_send", counting)
+        return counted
+
+    wrap_sending(monkeypatch, counting)
     ours[:] = DATA
     model[:] = DATA
     assert contents(ours) == contents(model)

@@ -17,6 +17,7 @@ from tests.backdoor import Backdoor
 from tests.eventually import eventually, nothing_happens_async
 from tests.pipeline.arrays import DATA, SLAB, made
 from tests.pipeline.strategies import contents
+from tests.pipeline.watched import wrap_sending
 from ucxstore import UcxStore
 from ucxstore.copies import count_copies
 from ucxstore.pipeline import write_plan
@@ -91,7 +92,7 @@ def test_the_budget_holds(
     array = zarr.open_array(store, path="a", mode="r+")
     peaks: list[tuple[int, int]] = []
     flying: dict[str, int] = {}
-    make, send = Encoding._make_all, Encoding._send
+    make = Encoding._make_all
 
     def counting_make(self: Any, positions: list[int], sources: list[Any]) -> Any:
         paths = [self._batch.chunks[position][0].path for position in positions]
@@ -101,12 +102,15 @@ def test_the_budget_holds(
         peaks.append((sum(list(flying.values())), len(flying)))
         return made
 
-    async def counting_send(self: Any, keys: Any, values: Any) -> None:
-        await send(self, keys, values)
-        del flying[keys[0]]
+    def counting(send: Any) -> Any:
+        async def counted(self: Any, keys: Any, values: Any) -> None:
+            await send(self, keys, values)
+            del flying[keys[0]]
+
+        return counted
 
     monkeypatch.setattr(Encoding, "_make_all", counting_make)
-    monkeypatch.setattr(Encoding, "_send", counting_send)
+    wrap_sending(monkeypatch, counting)
     array[selection] = 1 - DATA[selection]
     most, chunks = max(peaks)
     assert len(peaks) == 4
@@ -241,7 +245,7 @@ async def test_a_failure_keeps_no_memory(
     if how == "encode":
         monkeypatch.setattr(Chain, "encode", failing)
     else:
-        monkeypatch.setattr(Encoding, "_send", failing)
+        wrap_sending(monkeypatch, lambda _: failing)
     value = -DATA
     gone = weakref.ref(value)
     gc.collect()

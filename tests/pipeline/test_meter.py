@@ -47,7 +47,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meter, "_PART_BYTES", 4000)
+    monkeypatch.setattr(meter, "PART_BYTES", 4000)
 
 
 @pytest.mark.usefixtures("small_parts")

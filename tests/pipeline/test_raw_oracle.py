@@ -75,7 +75,7 @@ def test_it_reads_as_zarr_reads(keeper: UcxStore, data: st.DataObject) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(costs, "RUN", run)
         at_once = data.draw(st.sampled_from([1, 3, 1024]), label="planned at once")
-        patch.setattr(pipeline, "_PLANNED_AT_ONCE", at_once)
+        patch.setattr(pipeline, "PLANNED_AT_ONCE", at_once)
         for _ in range(4):
             kind, selection = data.draw(selections(ours.shape), label="selection")
             look = read(kind, selection)

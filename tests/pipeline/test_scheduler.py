@@ -284,7 +284,7 @@ async def test_a_task_of_its_own_is_cancelled_by_somebody(network: Network) -> N
 async def test_a_thread_lets_others_have_their_turn(
     network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scheduler_module, "_TURN_SECONDS", 0.0)
+    monkeypatch.setattr(scheduler_module, "TURN_SECONDS", 0.0)
     done: list[int] = []
     turns: list[str] = []
     scheduler = Scheduler(Budget(100))

@@ -14,7 +14,7 @@ def test_ports_that_the_system_gives_are_left_to_others(
     given: str, first: int, last: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "range").write_text(f"{given}\n")
-    monkeypatch.setattr(loopback, "_GIVEN_PORTS", tmp_path / "range")
+    monkeypatch.setattr(loopback, "GIVEN_PORTS", tmp_path / "range")
     for _ in range(20):
         port = loopback.free_port()
         assert first <= port <= last

@@ -21,7 +21,6 @@ import pytest
 import zarr
 from zarr.storage import LocalStore, LoggingStore
 
-from tests.backdoor import acceptor_of
 from tests.eventually import eventually
 from tests.fixtures import server_of_its_own as server_of_its_own
 from ucxstore import UcxStore
@@ -32,7 +31,7 @@ from ucxstore.base.secret import Secret
 from ucxstore.client.connect import Greeting
 from ucxstore.protocol.frames import HEADER_BYTES, PROTOCOL_VERSION, FrameKind, Welcome, encode
 from ucxstore.server import Server
-from ucxstore.server.accepting import reception
+from ucxstore.server.accepting import acceptor, reception
 from ucxstore.server.accepting.acceptor import Acceptor
 from ucxstore.server.accepting.listen import advertise, listen
 from ucxstore.server.accepting.reception import Reception
@@ -48,6 +47,12 @@ def worker() -> Iterator[bytes]:
     port = client.open()
     yield port.address
     client.close(5.0)
+
+
+@pytest.fixture
+def few_handshakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let only two be under way, at servers that are made from now on."""
+    monkeypatch.setattr(acceptor, "MAX_HANDSHAKES", 2)
 
 
 def place_of(address: str) -> HostPort:
@@ -273,11 +278,8 @@ class TestTurnedAway:
         eventually(lambda: server.stats()["turned_away"] == 1)
         eventually(lambda: "no handshake within 0.2 s" in caplog.text)
 
-    def test_too_many_at_once(
-        self, server: Server, worker: bytes, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_too_many_at_once(self, few_handshakes: None, server: Server, worker: bytes) -> None:
         """The one that has been silent for longest goes, and is told why."""
-        monkeypatch.setattr(acceptor_of(server)._guests, "_limit", 2)
         first, second = connect_raw(server.address), connect_raw(server.address)
         handshake(server.address, worker)[0].close()
         assert b"are connecting at once" in read_to_the_end(first)

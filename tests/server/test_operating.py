@@ -18,6 +18,7 @@ from zarr.core.buffer import cpu
 from zarr.core.sync import sync
 
 from tests.adversity.scripts import Script
+from tests.backdoor import threads_of
 from tests.eventually import eventually
 from tests.hosts.intruder import NOBODY
 from tests.server.slow_store import SlowStore
@@ -162,11 +163,11 @@ def test_nobody_makes_it_of_another_grant(secured: Server, plane: Any) -> None:
         with pytest.raises(ValueError, match="only the secret itself"):
             granted.grant(None, operator=True)
         # As somebody would who has written a program for it.
-        real = grants.credentials_of(granted.reveal())
-        caveat = grants._caveat(grants._OPERATOR)
-        key = grants._extend(real.key, (caveat,))
+        caveats = grants.credentials_of(granted.reveal()).caveats
+        caveats += grants.caveats_of(None, operator=True)
+        key = grants.key_of(SECRET.reveal(), caveats)  # found from the other grant's, too
         forged = Secret("x" * 32)
-        forged._text = grants.text_of(Credentials(key, real.caveats + caveat))
+        forged._text = grants.text_of(Credentials(key, caveats))
         with (
             UcxStore(secured.address, secret=forged, local=plane) as store,
             pytest.raises(AuthenticationError, match="only the secret itself"),
@@ -617,7 +618,7 @@ def test_a_server_closes_while_it_is_asked() -> None:
 def test_servers_go_with_their_operators() -> None:
     """The core holds what answers, and that holds the core: close() parts them."""
     server = Server(MemoryStore())
-    native = weakref.ref(server._threads)
+    native = weakref.ref(threads_of(server))
     server.close()
     del server
     gc.collect()

@@ -19,6 +19,7 @@ from zarr.core.buffer import cpu
 from zarr.core.sync import sync
 from zarr.storage import FsspecStore, MemoryStore
 
+from tests.backdoor import is_open
 from tests.conftest import address_of
 from tests.eventually import eventually, loop_turns
 from tests.fixtures import memory_alone as memory_alone
@@ -31,6 +32,7 @@ from ucxstore import (
     StoreClosedError,
     UcxStore,
 )
+from ucxstore.client.channel import Channel
 from ucxstore.obspec import ObspecStore
 from ucxstore.server import Server
 from ucxstore.stores.store import connectors_of
@@ -43,6 +45,16 @@ LONG = 3000.0
 LARGE = 30_000_000
 
 LOCAL = pytest.mark.parametrize("local", ["auto", "ucx"])
+
+
+def channel_of(store: UcxStore) -> Channel | None:
+    """Return what a store is connected by; ``None`` if it is closed."""
+    return store._made
+
+
+def under_way(channel: Channel | None) -> int:
+    """Count the operations that have begun and not ended."""
+    return 0 if channel is None else len(channel._pending)
 
 
 @contextmanager
@@ -93,7 +105,7 @@ def test_it_is_used_again_as_zarrs_own_stores_are(address: str) -> None:
         for use, expected in zip(uses(ours), uses(theirs), strict=True):
             ours.close()
             theirs.close()
-            assert (ours.closed, ours._is_open) == (True, theirs._is_open) == (True, False)
+            assert (ours.closed, is_open(ours)) == (True, is_open(theirs)) == (True, False)
             assert use() == expected()
 
 
@@ -134,7 +146,7 @@ async def test_async_with_again(address: str) -> None:
     store = UcxStore(address)
     for number in range(3):
         async with store:
-            assert store._is_open
+            assert is_open(store)
             await store.set(f"{number}", as_buffer(b"1"))
         assert store.closed
     assert [key async for key in store.list()] == ["0", "1", "2"]
@@ -179,7 +191,7 @@ def test_a_forked_child_leaves_what_is_under_way_to_its_parent(servers: list[Any
         store.set_sync("k", as_buffer(b"1"))
         with stopped(servers):
             pending = pool.submit(store.get_sync, "k")
-            eventually(lambda: bool(store._made._pending))
+            eventually(lambda: under_way(channel_of(store)))
             child = os.fork()
             if child == 0:
                 signal.alarm(int(SOON))
@@ -220,16 +232,16 @@ def test_what_is_under_way_fails(servers: list[Any], local: str, call: str) -> N
         ThreadPoolExecutor(1) as pool,
     ):
         z = zarr.create_array(store, name="z", shape=640, chunks=2, dtype="i4")
-        made = store._made
+        channel = channel_of(store)
         with stopped(servers):
             begun = pool.submit(CALLS[call], store, z)
-            eventually(lambda: made._pending)
+            eventually(lambda: under_way(channel))
             store.close()
             error = begun.exception(SOON)
             assert isinstance(error, StoreClosedError)
             assert str(error) == f"{store}: the store was closed meanwhile"
             assert store.closed
-            assert not made._pending
+            assert not under_way(channel)
         store.set_sync("k", as_buffer(b"1"))
         assert store.get_sync("k").to_bytes() == b"1"
         assert set(z[:].tolist()) <= {0, 5}
@@ -317,7 +329,7 @@ def test_closed_at_any_time_by_another_thread(address: str) -> None:
     store.close()
     keeper.close()
     assert store.closed
-    assert store._made is None
+    assert channel_of(store) is None
 
 
 # ---- what is gone ----

@@ -15,6 +15,7 @@ import pytest
 import zarr
 from obstore.store import LocalStore
 
+from tests.backdoor import options_of
 from tests.conftest import SECRET
 from tests.durability.recording import preload
 from tests.values import as_buffer
@@ -135,7 +136,7 @@ def test_pickles_keep_it(server: Server, tmp_path: Path) -> None:
     with UcxStore(server.address, secret=secret, local="ucx", encrypt=True) as store:
         copy = pickle.loads(pickle.dumps(store))
         assert copy == store
-        assert copy._options.encrypt is True
+        assert options_of(copy).encrypt is True
         copy.close()
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import zarr
 
+from tests.backdoor import is_open, options_of
 from ucxstore import AddressError, Secret, UcxStore
 from ucxstore.pipeline.access import access_to
 from ucxstore.pipeline.selection import PIPELINE
@@ -27,7 +28,7 @@ def test_text() -> None:
 def test_nothing_is_connected_before_it_is_used() -> None:
     store = UcxStore("ucx://127.0.0.1:1")  # where nobody listens
     assert store.stats()["lanes"] == []
-    assert not store._is_open
+    assert not is_open(store)
 
 
 def test_equality() -> None:
@@ -67,8 +68,8 @@ def test_copies_keep_all_options(duplicate: Any) -> None:
     )
     other = duplicate(store)
     assert other == store
-    assert other._options == store._options
-    assert (other.read_only, other.strict, other._options.select_pipeline) == (True, True, False)
+    assert options_of(other) == options_of(store)
+    assert (other.read_only, other.strict, options_of(other).select_pipeline) == (True, True, False)
 
 
 def test_copies_by_read_only_share_the_counters() -> None:

@@ -23,6 +23,7 @@ from zarr.abc.store import Store
 
 import ucxstore.base.counters
 import ucxstore.stores.store
+from tests.backdoor import is_open
 from tests.eventually import nothing_happens
 from tests.fixtures import memory_alone as memory_alone
 from tests.values import as_buffer
@@ -294,28 +295,36 @@ def test_what_matters_most_is_shown_first() -> None:
     assert make(*arguments) == shown
 
 
-def test_counters_that_are_gone_are_summed_and_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    totals = Totals()
-    monkeypatch.setattr(ucxstore.base.counters, "_totals", totals)
+@pytest.fixture
+def no_totals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nobody keep totals when the test begins."""
+    monkeypatch.setattr(ucxstore.base.counters, "_totals", None)
+
+
+def kept_by(totals: Totals) -> int:
+    """Count the counters whose sums are not known for good."""
+    return len(totals._live)
+
+
+def test_counters_that_are_gone_are_summed_and_not_kept(no_totals: None) -> None:
+    totals = keep_totals()
     kept = Counters()
     kept.add(direct=1)
     for _ in range(1000):
         Counters().add(direct=1, bytes_read=10)
-        assert len(totals._live) <= 66
+        assert kept_by(totals) <= 66
     many = [Counters() for _ in range(300)]
     for one in many:
         one.add(decode=1)
     found = totals.read()
     assert (found["direct"], found["bytes_read"], found["decode"]) == (1001, 10_000, 300)
-    assert len(totals._live) == 301
+    assert kept_by(totals) == 301
     del many, one
     assert totals.read() == found
-    assert len(totals._live) == 1
+    assert kept_by(totals) == 1
 
 
-def test_threads_keep_the_same_totals(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ucxstore.base.counters, "_totals", None)
-
+def test_threads_keep_the_same_totals(no_totals: None, monkeypatch: pytest.MonkeyPatch) -> None:
     class Slow(Totals):
         def __init__(self) -> None:
             nothing_happens(0.05)
@@ -371,7 +380,7 @@ def test_a_closed_scratch_space_says_so(ucx_store: UcxStore) -> None:
 async def test_async_with() -> None:
     async with Server("memory://") as server:
         async with UcxStore(server.address) as store:
-            assert store._is_open
+            assert is_open(store)
             await store.set("a", as_buffer(b"12"))
             async with await store.scratch("1MB") as scratch:
                 await scratch.store().set("b", as_buffer(b"3"))

@@ -16,7 +16,7 @@ from ucxstore.base import logs, process
 from ucxstore.base.showing import size_text
 
 # A part has at least so many bytes, so that the way of its chunks matters more than its start, ...
-_PART_BYTES = 32 << 20
+PART_BYTES = 32 << 20
 # ... and there are at most so many parts of an operation.
 _MOST_PARTS = 100
 
@@ -174,7 +174,7 @@ async def in_parts[C: Sequence[Any], R](
     for meter in meters:
         meter.add(planned=total)
     results = []
-    for begin, end in _parts(sizes, max(_PART_BYTES, -(-total // _MOST_PARTS))):
+    for begin, end in _parts(sizes, max(PART_BYTES, -(-total // _MOST_PARTS))):
         results.append(await move(many[begin:end]))
         for meter in meters:
             meter.add(moved=sum(sizes[begin:end]))

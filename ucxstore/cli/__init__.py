@@ -17,7 +17,7 @@ from ucxstore.cli.common.parser import Parser, make_parser
 from ucxstore.cli.common.status import Status
 
 # The modules of the commands, and their summaries in `ucxstore --help`.
-_COMMANDS = {
+COMMANDS = {
     "serve": "serve a directory, memory, or an object store",
     "ls": "list the keys of a server",
     "du": "print the bytes and the number of values under a prefix",
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):  # keys may have what its encoding lacks
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        if name in _COMMANDS:
+        if name in COMMANDS:
             status: int = _module_of(name).main(arguments[1:])
             return status
         return _main(arguments)
@@ -76,10 +76,10 @@ def _main(arguments: Sequence[str]) -> int:
         help="print the versions of ucxstore and UCX, and where UCX is",
     )
     commands = parser.add_subparsers(metavar="COMMAND")
-    for name, summary in _COMMANDS.items():
+    for name, summary in COMMANDS.items():
         commands.add_parser(name, help=summary)
     if arguments and not arguments[0].startswith("-"):
-        parser.error(f"there is no command {arguments[0]!r}{suggest(arguments[0], _COMMANDS)}")
+        parser.error(f"there is no command {arguments[0]!r}{suggest(arguments[0], COMMANDS)}")
     if parser.parse_args(arguments).version:
         print(_describe_version())
         return Status.DONE
@@ -89,7 +89,7 @@ def _main(arguments: Sequence[str]) -> int:
 
 def parsers() -> Iterator[tuple[str, Parser]]:
     """Yield the parser of every command, and of the actions that commands have, with its name."""
-    for name in _COMMANDS:
+    for name in COMMANDS:
         module = _module_of(name)
         yield name, module.build_parser()
         for action, (build, _) in getattr(module, "ACTIONS", {}).items():
@@ -104,7 +104,7 @@ def make_tree() -> tuple[Parser, list[Parser]]:
     """Make one parser with all commands, for tools that walk parsers; and return those, too."""
     parser = make_parser("", "A Zarr store whose chunks travel over UCX.")
     parser.add_argument("--version", action="store_true", help="print the versions")
-    made = [build for name, build in parsers() if name in _COMMANDS]
+    made = [build for name, build in parsers() if name in COMMANDS]
     rest = iter(made)
 
     def take(**_: object) -> Parser:
@@ -113,7 +113,7 @@ def make_tree() -> tuple[Parser, list[Parser]]:
     commands = parser.add_subparsers(
         metavar="COMMAND", parser_class=cast(type[argparse.ArgumentParser], take)
     )
-    for name, summary in _COMMANDS.items():
+    for name, summary in COMMANDS.items():
         commands.add_parser(name, help=summary).description = summary  # the short one, in lists
     return parser, made
 

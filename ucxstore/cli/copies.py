@@ -118,7 +118,7 @@ def _main(arguments: argparse.Namespace) -> int:
                 print(json.dumps(asdict(result)), flush=True)
             else:
                 left = (time.monotonic() - start) / len(results) * (count - len(results))
-                progress = f"[{len(results)}/{count}, {left:.0f} s] {_progress(result)}"
+                progress = f"[{len(results)}/{count}, {left:.0f} s] {progress_of(result)}"
                 print(progress, file=sys.stderr, flush=True)
     if not arguments.json:
         print("\n\n".join(filter(None, [report(results), _wrapped(_note(arguments.size))])))
@@ -246,7 +246,8 @@ def _name(result: "Result") -> str:
     return f"{printable(result.row.name)} {result.row.pipeline} {result.workload.name}"
 
 
-def _progress(result: "Result") -> str:
+def progress_of(result: "Result") -> str:
+    """Return what the line of progress says of a result."""
     from ucxstore.copies.figures import pair
 
     counts = result.counts

@@ -293,7 +293,7 @@ def _unanswered(server: HostPort, address: bytes, error: UcxStoreError) -> Conne
     return failed
 
 
-class _Clients:
+class NativeClients:
     """The native clients of this process."""
 
     def __init__(self) -> None:
@@ -349,7 +349,7 @@ class _Clients:
             self._local.abandon()
 
 
-_clients = _Clients()
+_clients = NativeClients()
 _connectors: weakref.WeakValueDictionary[_Key, Connector] = weakref.WeakValueDictionary()
 _connectors_lock = process.lock()
 
@@ -374,7 +374,7 @@ def _left(deadline: float) -> float:
 def _start_anew_in_child() -> None:
     global _clients
     _clients.abandon()
-    _clients = _Clients()
+    _clients = NativeClients()
     for connector in list(_connectors.values()):
         connector.reset_in_child()
 

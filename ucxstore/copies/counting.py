@@ -38,7 +38,7 @@ _SMALL_VALUE = 4096
 # that is in the resident set of whoever touches it, and none of it was allocated for a copy.
 # A core without symbols does not show its folders: then what is mapped at the end is known by its
 # name, and passed as `own`.
-_SHARED = ("native/shared/", "native/local/", "native/files/")
+SHARED = ("native/shared/", "native/local/", "native/files/")
 
 
 class Range(NamedTuple):
@@ -58,7 +58,7 @@ class _Block:
     grown: bool
 
 
-class _Heap:
+class Heap:
     """The live blocks while allocations are replayed one after the other."""
 
     def __init__(self) -> None:
@@ -166,7 +166,7 @@ def _count(
     stored_nbytes: int,
     rss_extra: float,
 ) -> Counts:
-    heap = _Heap()
+    heap = Heap()
     peak = length = 0
     made: list[_Block] = []
     for number, record in enumerate(records):
@@ -187,7 +187,7 @@ def _count(
         if block.size >= chunk_nbytes / 2 and id(block.record) not in results
     ]
 
-    at_peak = _Heap()
+    at_peak = Heap()
     for record in islice(records, length):
         at_peak.replay(record)
     extra = [block for block in at_peak.blocks.values() if id(block.record) not in results]
@@ -223,7 +223,7 @@ def _is_of_storage(record: AllocationRecord) -> bool:
 
 
 def _is_shared(record: AllocationRecord) -> bool:
-    return record.allocator == AllocatorType.MMAP and _comes_from(record, _SHARED)
+    return record.allocator == AllocatorType.MMAP and _comes_from(record, SHARED)
 
 
 def _comes_from(record: AllocationRecord, folders: Sequence[str]) -> bool:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ucxstore.base.stats import ServerStats, StoreStats
 
 # What is in memory at once of a value on its way to a local file.
-_PIECE_BYTES = 8 << 20
+PIECE_BYTES = 8 << 20
 
 _NO_BYTES = RangeByteRequest(0, 0)
 _EVERYTHING = OffsetByteRequest(0)
@@ -358,8 +358,8 @@ class UcxFileSystem(AsyncFileSystem):  # type: ignore[misc]
         self, rpath: str, lpath: Any, callback: Any = DEFAULT_CALLBACK, **_: Any
     ) -> None:
         key = self._strip_protocol(rpath)
-        with await access_to(self._root).budget.claim(_PIECE_BYTES):
-            piece = RangeByteRequest(0, _PIECE_BYTES)
+        with await access_to(self._root).budget.claim(PIECE_BYTES):
+            piece = RangeByteRequest(0, PIECE_BYTES)
             found = await self._root.get_found(key, piece) if key else None
             if found is None:
                 await self._check_folder(key)
@@ -377,12 +377,12 @@ class UcxFileSystem(AsyncFileSystem):  # type: ignore[misc]
         _, size, version = found
         callback.set_size(size)
         following: Found | None = found
-        for end in range(_PIECE_BYTES, size + _PIECE_BYTES, _PIECE_BYTES):
+        for end in range(PIECE_BYTES, size + PIECE_BYTES, PIECE_BYTES):
             data = bytes_of(following, key)
             await asyncio.to_thread(file.write, data)
             callback.relative_update(len(data))
             if end < size:
-                piece = RangeByteRequest(end, end + _PIECE_BYTES)
+                piece = RangeByteRequest(end, end + PIECE_BYTES)
                 following = await self._root.get_found(key, piece, version)
 
     # ---- copies, moves, removals ----

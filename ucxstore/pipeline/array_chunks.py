@@ -39,7 +39,7 @@ _PRESENT = GetResult(status="present")
 
 # Raw chunks that are planned before their requests are sent: some 2 ms of work. The bytes of these
 # chunks arrive while the next ones are being planned.
-_PLANNED_AT_ONCE = 1024
+PLANNED_AT_ONCE = 1024
 
 
 class ArrayChunks:
@@ -108,7 +108,7 @@ class ArrayChunks:
         left: Plan[Group] = Plan()
         groups: list[Group] = []
         count = len(batch.chunks)
-        at_once = _PLANNED_AT_ONCE if chain.raw else count
+        at_once = PLANNED_AT_ONCE if chain.raw else count
         async with access.channel.flight() as flight:
             direct = DirectRead(access, batch, flight)
             # Each part of the plan is started before the next part is planned.

@@ -17,7 +17,7 @@ from ucxstore.pipeline.read_plan import GROUP_BYTES
 from ucxstore.pipeline.scheduler import Scheduler
 
 # Bytes of a chunk's values from which on a round trip for the header takes less time than it saves.
-_LARGE_BYTES = 4 * GROUP_BYTES
+LARGE_BYTES = 4 * GROUP_BYTES
 
 
 @dataclass(slots=True)
@@ -132,5 +132,5 @@ def is_large(group: Group, nbytes: int, compressor: Compressor | None) -> bool:
         and is_blosc(compressor)
         and len(group.keys) == 1
         and group.whole[0]
-        and nbytes >= _LARGE_BYTES
+        and nbytes >= LARGE_BYTES
     )

@@ -27,7 +27,7 @@ _TASKS = 4
 _AHEAD = 8
 
 # A thread of the pool works for so long before other work of the pool has its turn.
-_TURN_SECONDS = 0.02
+TURN_SECONDS = 0.02
 
 
 class Scheduler:
@@ -302,7 +302,7 @@ class _Fetcher[G: Claimant]:
 
     def work_on(self) -> bool:
         """Work on what arrives; return whether to call this again, after other work of the pool."""
-        end = time.monotonic() + _TURN_SECONDS
+        end = time.monotonic() + TURN_SECONDS
         while not self._scheduler.stopping:
             with self._lock:
                 self._start_some()

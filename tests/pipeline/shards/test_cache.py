@@ -4,7 +4,7 @@ import numpy as np
 
 from ucxstore import UcxStore
 from ucxstore.pipeline.access import access_to
-from ucxstore.pipeline.indexes.cache import _ENTRY_BYTES, ShardCache
+from ucxstore.pipeline.indexes.cache import ENTRY_BYTES, ShardCache
 from ucxstore.pipeline.indexes.index import IndexForm, ShardIndex
 
 FORM = IndexForm((), "end", (10,), None)
@@ -31,7 +31,7 @@ def test_an_index_is_found_as_what_it_was_read_as() -> None:
 
 
 def test_those_used_last_are_kept() -> None:
-    entry = 160 + _ENTRY_BYTES
+    entry = 160 + ENTRY_BYTES
     cache = ShardCache(3 * entry)
     for key in "abc":
         cache.put(key, FORM, index_of(1))

@@ -172,7 +172,7 @@ def test_it_reads_as_zarr_reads(
         if data.draw(st.booleans(), label="few at once"):
             patch.setattr(shard_boxes, "MOST_OFFSETS", 2)
             patch.setattr(batch_module, "MOST_RANGES", 2)
-            patch.setattr(shards, "_ROUND_BYTES", 300)
+            patch.setattr(shards, "ROUND_BYTES", 300)
         everything = read("basic", Ellipsis)
         assert outcome(everything, ours) == outcome(everything, model)
         for _ in range(4):

@@ -29,12 +29,12 @@ from tests.eventually import eventually
 from tests.pipeline.arrays import INDEX, INNER, SHARDED, counting, store_of
 from tests.pipeline.arrays import SHARD_DATA as DATA
 from tests.pipeline.indexing import read_into
+from tests.pipeline.watched import wrap_decoding
 from ucxstore import ChunkSizeError, FallbackError, ShardError, UcxStore
 from ucxstore.client.channel import Flight
 from ucxstore.copies import count_copies
 from ucxstore.pipeline import read_plan
 from ucxstore.pipeline.access import access_to
-from ucxstore.pipeline.decode import Decoding
 from ucxstore.pipeline.shards import fetch
 from ucxstore.pipeline.shards import read as shards_module
 from ucxstore.pipeline.shards import read_plan as read_plan_module
@@ -285,9 +285,15 @@ def test_boxes_of_one_inner_chunk_that_come_again(
     np.testing.assert_array_equal(array[wanted], DATA[wanted])
 
 
+def known_selections(array: zarr.Array) -> Any:
+    """Return the selections whose plans an array keeps."""
+    pipeline: Any = array.async_array.codec_pipeline
+    return pipeline._chunks._known_selections
+
+
 def test_few_selections_are_kept(ucx_store: UcxStore) -> None:
     array = made(ucx_store)
-    known = array.async_array.codec_pipeline._chunks._known_selections  # type: ignore[attr-defined]
+    known = known_selections(array)
     array[:500, :200]
     assert len(known) == 1
     for number in range(300):
@@ -295,7 +301,7 @@ def test_few_selections_are_kept(ucx_store: UcxStore) -> None:
     assert 1 < len(known) <= 256
     wide = made(ucx_store, name="b", shards=(1000, 400), chunks=(50, 20))
     wide[:]
-    assert len(wide.async_array.codec_pipeline._chunks._known_selections) == 0  # type: ignore[attr-defined]
+    assert len(known_selections(wide)) == 0
 
 
 @pytest.mark.filterwarnings("ignore:Combining a .sharding_indexed. codec")
@@ -587,13 +593,15 @@ def test_the_budget_holds(
     array = opened(ucx_store, buffer_budget=budget)
     budget_of = access_to(store_of(array)).budget
     peaks: list[int] = []
-    decode = Decoding._decode
 
-    def counting(self: Any, data: Any, position: int, whole: bool) -> bool:
-        peaks.append(budget_of.in_use)
-        return decode(self, data, position, whole)
+    def counting(decode: Any) -> Any:
+        def counted(*arguments: Any) -> bool:
+            peaks.append(budget_of.in_use)
+            return decode(*arguments)
 
-    monkeypatch.setattr(Decoding, "_decode", counting)
+        return counted
+
+    wrap_decoding(monkeypatch, counting)
     np.testing.assert_array_equal(array[:], DATA)
     assert len(peaks) == 80
     assert 0 < max(peaks) <= budget

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ from ucxstore.protocol.frames import (
 )
 from ucxstore.protocol.handshake import ConnectAnewError, join_mac, joined
 from ucxstore.server import Server
-from ucxstore.server.accepting import reception
+from ucxstore.server.accepting import acceptor, reception
 from ucxstore.server.accepting.acceptor import Acceptor
 from ucxstore.server.accepting.joining import Client, Joining, Offer
 from ucxstore.server.accepting.listen import listen, listen_locally
@@ -118,6 +119,17 @@ def accepting(sessions: Sessions) -> Iterator[Acceptor]:
     accepting.stop(20.0)
 
 
+def guests_of(accepting: Acceptor) -> int:
+    """Count those whose handshake is under way."""
+    return len(accepting._guests)
+
+
+@pytest.fixture
+def few_handshakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let only three be under way, at servers that are made from now on."""
+    monkeypatch.setattr(acceptor, "MAX_HANDSHAKES", 3)
+
+
 def greet(accepting: Acceptor) -> Greeting:
     host, port = accepting._listener.getsockname()
     return Greeting(HostPort(host, port), None, 20.0)
@@ -191,7 +203,7 @@ class TestJoin:
                 sessions.joined[token][1].sendall(b"hello")
                 sock.settimeout(20)
                 assert sock.recv(5) == b"hello"
-        eventually(lambda: not len(accepting._guests))
+        eventually(lambda: not guests_of(accepting))
         assert int(accepting.reception.refusals.turned_away) == 0
 
     def test_only_the_session_has_the_socket(
@@ -231,13 +243,13 @@ class TestJoin:
         identity, joining = Identity(bytes(16)), Joining(listen_locally(None))
         new = NewSessions(sessions, 1)
         accepting = Acceptor(listener, Reception(new, SECRET.reveal(), identity, TERMS, joining))
-        send = accepting._loop.sock_sendall
+        send = asyncio.SelectorEventLoop.sock_sendall
 
-        async def send_and_dawdle(sock: socket.socket, data: bytes) -> None:
-            await send(sock, data)
+        async def send_and_dawdle(loop: Any, sock: socket.socket, data: bytes) -> None:
+            await send(loop, sock, data)
             await nothing_happens_async(0.2)  # the client has read it, and goes on
 
-        monkeypatch.setattr(accepting._loop, "sock_sendall", send_and_dawdle)
+        monkeypatch.setattr(asyncio.SelectorEventLoop, "sock_sendall", send_and_dawdle)
         host, port = listener.getsockname()
         with Greeting(HostPort(host, port), secret, 20.0) as greeting:
             fd = greeting.join()
@@ -274,7 +286,7 @@ class TestJoin:
     def test_expired(self, accepting: Acceptor, sessions: Sessions) -> None:
         with greet(accepting) as greeting:
             token, name = greeting.welcome.token, greeting.welcome.socket
-        eventually(lambda: not len(accepting._guests))
+        eventually(lambda: not guests_of(accepting))
         assert says(name, encode(FrameKind.JOIN, join_mac(token))) == b""
         assert not sessions.joined
 
@@ -316,7 +328,7 @@ class TestJoin:
         with greet(accepting) as greeting:
             fd = greeting.join()
             assert fd is not None
-            eventually(lambda: not len(accepting._guests))  # the deadline has passed
+            eventually(lambda: not guests_of(accepting))  # the deadline has passed
             os.close(fd)
         assert int(accepting.reception.refusals.turned_away) == 0
         assert "handshake" not in caplog.text
@@ -359,10 +371,9 @@ class TestJoin:
             os.close(fd)
 
     def test_too_many_that_are_silent_give_way(
-        self, accepting: Acceptor, monkeypatch: pytest.MonkeyPatch
+        self, few_handshakes: None, accepting: Acceptor
     ) -> None:
         with greet(accepting) as greeting, ExitStack() as stack:
-            monkeypatch.setattr(accepting._guests, "_limit", 3)
             silent = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(5)]
             for one in silent:
                 one.settimeout(20)
@@ -444,8 +455,8 @@ class TestClients:
     def test_a_name_that_nobody_has_here(
         self, accepting: Acceptor, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        assert accepting._joining is not None
-        monkeypatch.setattr(accepting._joining, "name", b"\0ucxstore-of-another-namespace")
+        assert accepting.reception.joining is not None
+        monkeypatch.setattr(accepting.reception.joining, "name", b"\0ucxstore-of-another-namespace")
         with greet(accepting) as greeting:
             assert greeting.join() is None
         assert not sessions.joined
@@ -458,8 +469,8 @@ class TestClients:
         with socket.socket(socket.AF_UNIX) as squatter:
             squatter.bind(name)
             squatter.listen()
-            assert accepting._joining is not None
-            monkeypatch.setattr(accepting._joining, "name", name)
+            assert accepting.reception.joining is not None
+            monkeypatch.setattr(accepting.reception.joining, "name", name)
             with greet(accepting) as greeting:
                 token = greeting.welcome.token
                 monkeypatch.setattr(greeting._deadline, "left", lambda: 0.3)

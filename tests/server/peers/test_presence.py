@@ -16,7 +16,8 @@ from ucxstore.server.source_thread.presence import has_ended, this_process
 def other() -> Iterator[tuple[str, str, int, int]]:
     with subprocess.Popen(["sleep", "60"]) as process:
         host, namespace, _, _ = this_process()
-        yield host, namespace, process.pid, presence._look(process.pid)[1]
+        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+        yield host, namespace, process.pid, int(fields[19])
         process.kill()
 
 

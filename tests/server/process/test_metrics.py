@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from obstore.store import MemoryStore
@@ -24,7 +24,7 @@ from zarr.core.buffer import cpu
 from zarr.core.sync import sync
 from zarr.storage import MemoryStore as ZarrMemoryStore
 
-from tests.backdoor import acceptor_of, carrier_of
+from tests.backdoor import acceptor_of, carrier_of, threads_of
 from tests.cli.command import COMMAND, run
 from tests.eventually import eventually, nothing_happens, nothing_happens_async
 from ucxstore import GrantError, Secret, StorageError, UcxStore
@@ -327,22 +327,21 @@ def test_a_thread_that_has_ended(server: Server) -> None:
         )
 
 
-def test_all_threads_have_one_time_to_answer(server: Server) -> None:
-    threads = server._threads
+def test_all_threads_have_one_time_to_answer(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
 
     class Mute:
         def answers(self, timeout: float) -> bool:
             nothing_happens(timeout)
             return False
 
-    native, threads.native = threads.native, cast(Any, Mute())
-    try:
+    with monkeypatch.context() as patch:
+        patch.setattr(threads_of(server), "native", Mute())
         acceptor_of(server)._loop.call_soon_threadsafe(nothing_happens, 1.5)
         begun = time.monotonic()
         assert server.dead(2.0) == "a thread has not answered for 2 s"
         assert time.monotonic() - begun < 3
-    finally:
-        threads.native = native
     assert server.dead(60) == ""
 
 
@@ -537,7 +536,8 @@ def test_many_that_say_nothing_do_not_keep_others_out_for_long(server: Server) -
             stack.enter_context(socket.create_connection(("127.0.0.1", port)))
 
         def busy() -> int:
-            return len(metrics._web._asking) + metrics._web._answering
+            web = metrics._web
+            return len(web._asking) + web._answering
 
         eventually(lambda: busy() == 32)
 

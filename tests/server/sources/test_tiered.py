@@ -40,8 +40,13 @@ class Source:
 
 
 @pytest.fixture
-def tier(folder: Path) -> Iterator[DiskTier]:
-    source = DiskTier(Source(), CacheDirectory(folder, 1 << 20), None, 2.0)
+def directory(folder: Path) -> CacheDirectory:
+    return CacheDirectory(folder, 1 << 20)
+
+
+@pytest.fixture
+def tier(directory: CacheDirectory) -> Iterator[DiskTier]:
+    source = DiskTier(Source(), directory, None, 2.0)
     yield source
     source.close()
 
@@ -137,8 +142,9 @@ def test_of_two_writes_at_once_the_last_is_kept(
     assert get(store, "k") == last.to_bytes()
 
 
-async def test_a_disk_that_hangs_is_not_waited_for(tier: DiskTier) -> None:
-    source: Any = tier.source
+async def test_a_disk_that_hangs_is_not_waited_for(
+    directory: CacheDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put_back = threading.Event()
 
     class Hung:
@@ -155,7 +161,9 @@ async def test_a_disk_that_hangs_is_not_waited_for(tier: DiskTier) -> None:
         def __getattr__(self, name: str) -> Any:
             return lambda *_: None
 
-    tier._disk = Hung()  # type: ignore[assignment]
+    monkeypatch.setattr(directory, "disk", Hung())
+    tier = DiskTier(Source(), directory, None, 2.0)
+    source: Any = tier.source
     try:
         assert bytes((await get_and_keep(tier, "k")).buffer) == b"value"
         before = asyncio.get_running_loop().time()
@@ -165,12 +173,14 @@ async def test_a_disk_that_hangs_is_not_waited_for(tier: DiskTier) -> None:
         assert int(tier.counted["disk_failures"]) == 1
     finally:
         put_back.set()
+        monkeypatch.undo()
+        tier.close()
 
 
 async def test_what_waits_for_a_slow_disk_is_bounded(
     tier: DiskTier, monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
-    monkeypatch.setattr(tiered, "_BACKLOG_BYTES", 15)
+    monkeypatch.setattr(tiered, "BACKLOG_BYTES", 15)
     source: Any = tier.source
     busy = threading.Event()
     for _ in range(2):
@@ -189,11 +199,11 @@ async def test_what_waits_for_a_slow_disk_is_bounded(
 
 @pytest.mark.parametrize("answers", [(False, True), (True, False)], ids=["before", "after"])
 async def test_what_is_not_believed_before_and_after_it_was_read_is_asked_for(
-    tier: DiskTier, answers: tuple[bool, ...]
+    tier: DiskTier, directory: CacheDirectory, answers: tuple[bool, ...]
 ) -> None:
     """A server that has joined meanwhile has forgotten what it read before."""
     await get_and_keep(tier, "k")
-    await asyncio.to_thread(eventually, lambda: tier._disk.find("k") is not None)
+    await asyncio.to_thread(eventually, lambda: directory.disk.find("k") is not None)
     left = iter(answers)
     tier.believes = lambda _: next(left)
     await tier.get("k", None)
@@ -202,17 +212,19 @@ async def test_what_is_not_believed_before_and_after_it_was_read_is_asked_for(
 
 
 @pytest.mark.parametrize("believed", [True, False], ids=["forever", "always"])
-async def test_a_look_at_an_object_finds_all_of_a_small_one(folder: Path, believed: bool) -> None:
+async def test_a_look_at_an_object_finds_all_of_a_small_one(
+    directory: CacheDirectory, believed: bool
+) -> None:
     """The first request for an unknown object is for its beginning, which may be all of it."""
     objects = MemoryStore()
     await obstore.put_async(objects, "k", b"small")
     await obstore.put_async(objects, "large", b"l" * 100)
     source = ObjectSource(objects, "memory")
-    tier = DiskTier(source, CacheDirectory(folder, 1 << 20), None if believed else 0.0, 2.0)
+    tier = DiskTier(source, directory, None if believed else 0.0, 2.0)
     try:
         look = Part(0, 64, "")
         first = await get_and_keep(tier, "k", look)
-        await asyncio.to_thread(eventually, lambda: tier._disk.find("k") is not None)
+        await asyncio.to_thread(eventually, lambda: directory.disk.find("k") is not None)
         if believed:
             await obstore.delete_async(objects, "k")  # it is not asked for
         for part in (look, None):

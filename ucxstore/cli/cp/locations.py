@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _OTHER_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 # A larger object is read in requests of this many bytes, each well within obstore's limit of 30 s.
-_PART_BYTES = 16 << 20
+PART_BYTES = 16 << 20
 
 
 class Location(Protocol):
@@ -169,17 +169,17 @@ class ObjectLocation:
 
     async def _read(self, entry: Entry) -> Buffer:
         try:
-            if entry.size <= _PART_BYTES:
+            if entry.size <= PART_BYTES:
                 return cpu.Buffer.from_array_like(await self._get(entry.key, {}))
             out = np.empty(entry.size, np.uint8)
-            starts = range(0, entry.size, _PART_BYTES)
+            starts = range(0, entry.size, PART_BYTES)
             await asyncio.gather(*(self._read_part(entry, out, start) for start in starts))
             return cpu.Buffer.from_array_like(out)
         except self._failures as error:
             raise self._failed(entry, error) from error
 
     async def _read_part(self, entry: Entry, out: npt.NDArray[np.uint8], start: int) -> None:
-        part = out[start : start + _PART_BYTES]
+        part = out[start : start + PART_BYTES]
         options: dict[str, object] = {"range": (start, start + len(part))}
         if entry.etag is not None:  # all parts must be of the same object
             options["if_match"] = entry.etag

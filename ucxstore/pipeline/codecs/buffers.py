@@ -11,8 +11,8 @@ from ucxstore.client.memory import describe
 from ucxstore.pipeline.codecs.compressors import Bytes
 
 # Bytes of an array that is larger than the caches: see `put`. The native core has the same limit.
-_LARGE_BYTES = 8 << 20
-_LEAST_ROW_BYTES = 512  # most of a shorter row is its ends, which go through the caches anyway
+LARGE_BYTES = 8 << 20
+LEAST_ROW_BYTES = 512  # most of a shorter row is its ends, which go through the caches anyway
 
 
 def allocate(nbytes: int) -> Bytes:
@@ -42,8 +42,8 @@ def put(
     """
     row = target.shape[-1] * target.itemsize if target.ndim else 0
     if (
-        array_nbytes >= _LARGE_BYTES
-        and row >= _LEAST_ROW_BYTES
+        array_nbytes >= LARGE_BYTES
+        and row >= LEAST_ROW_BYTES
         and order == "C"
         and target.strides[-1] == target.itemsize
     ):

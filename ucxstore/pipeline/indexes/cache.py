@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 CACHE_BYTES = 64 << 20
 
 # Bytes of an entry beside its offsets and lengths: the objects around them, and the key.
-_ENTRY_BYTES = 1024
+ENTRY_BYTES = 1024
 
 
 class ShardCache:
@@ -60,7 +60,7 @@ class ShardCache:
         with self._lock:
             self._remove(key)
             self._entries[key] = form, index
-            self._nbytes += index.nbytes + _ENTRY_BYTES
+            self._nbytes += index.nbytes + ENTRY_BYTES
             while self._nbytes > self._limit:
                 self._remove(next(iter(self._entries)))
 
@@ -73,4 +73,4 @@ class ShardCache:
     def _remove(self, key: str) -> None:
         entry = self._entries.pop(key, None)
         if entry is not None:
-            self._nbytes -= entry[1].nbytes + _ENTRY_BYTES
+            self._nbytes -= entry[1].nbytes + ENTRY_BYTES

@@ -14,7 +14,7 @@ from ucxstore.pipeline.shards.gather import Gathering
 from ucxstore.pipeline.shards.read_plan import ShardRead, rounds
 
 # Bytes of indexes, and of arrays beside the one that is read into, that a read has at once.
-_ROUND_BYTES = 16 << 20
+ROUND_BYTES = 16 << 20
 
 
 class ShardReading:
@@ -43,7 +43,7 @@ class ShardReading:
 
         When this returns or raises, even if it is cancelled, nobody writes to the array any more.
         """
-        for left in rounds(shards, _ROUND_BYTES):
+        for left in rounds(shards, ROUND_BYTES):
             for _ in range(ATTEMPTS):
                 left = await self._try(left)
                 if not left:

@@ -22,7 +22,7 @@ _WRITERS = 2
 
 # Bytes that may wait to be written; they do not count in the size of any cache. If the disk is
 # slower than the source, further values are not kept.
-_BACKLOG_BYTES = 64 << 20
+BACKLOG_BYTES = 64 << 20
 
 # The share of a request's time that the disk may take. The rest is left for the source.
 _DISK_SHARE = 0.25
@@ -141,7 +141,7 @@ class DiskTier:
             return
         size = memoryview(value).nbytes
         begin = None if part is None or size == found.size else part.begin
-        if self._backlog + size > _BACKLOG_BYTES:
+        if self._backlog + size > BACKLOG_BYTES:
             return
         file = self._disk.add(key, begin, size, etag)
         if file is None:
