@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 import zarr
 from obstore.store import MemoryStore
+from zarr.core.sync import sync
 
 from tests.backdoor import Backdoor, DirectoryBackdoor, MemoryBackdoor, ObjectBackdoor
 from tests.drawing import load_profile
+from tests.resident import MOST_BYTES, Kept
 from tests.server.sources.http_objects import HttpObjects, http_objects
 from ucxstore import UcxStore
 from ucxstore.base import logs
@@ -44,6 +46,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # As on a machine with RDMA, where UCX hooks mmap and caches registered memory.
     if config.getoption("--full"):
         os.environ.setdefault("UCX_MEM_MMAP_HOOK_MODE", "bistro")
+    else:
+        config.pluginmanager.register(Kept(MOST_BYTES))
 
 
 def pytest_collection_finish() -> None:
@@ -69,13 +73,36 @@ def full(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--full"))
 
 
+# Servers that tests of this process share, those of one store together, and the bytes that their
+# values have taken after the last test.
+_shared: dict[tuple[Server, ...], int] = {}
+
+# Values of a test that are worth the milliseconds that it takes to delete them. In thousands of
+# tests, those of one megabyte come to gigabytes.
+WORTH_DELETING = 1 << 18
+
+
+@contextmanager
+def shared(*servers: Server) -> Iterator[None]:
+    """Let tests delete their values from servers that live as long as the process."""
+    _shared[servers] = 0
+    yield
+    del _shared[servers]
+
+
+def bytes_in(servers: Iterable[Server]) -> int:
+    """Return the bytes that values take of the memory of some servers."""
+    return sum(one["value_bytes"] + one["cached_bytes"] for one in (s.stats() for s in servers))
+
+
 @contextmanager
 def connected(*servers: Server) -> Iterator[None]:
-    """Keep connections, which all stores of a process share.
+    """Keep connections, which all stores of a process share; also do as `shared`.
 
     To connect over UCX takes 45 ms of a processor, which is more than most tests.
     """
     with ExitStack() as stack:
+        stack.enter_context(shared(*servers))
         for server in servers:
             stack.enter_context(UcxStore(server.address)).ping_sync()
         yield
@@ -180,8 +207,15 @@ def backdoor(storage: str, request: pytest.FixtureRequest) -> Backdoor:
 
 
 @pytest.fixture
-def prefix() -> str:
-    return uuid.uuid4().hex
+def prefix() -> Iterator[str]:
+    """A folder of the test's own, on servers that other tests have, too."""
+    name = uuid.uuid4().hex
+    yield name
+    for servers, before in _shared.items():
+        if bytes_in(servers) > before + WORTH_DELETING:
+            with UcxStore(address_of(servers, name)) as store:
+                sync(store.delete_dir(""))
+            _shared[servers] = bytes_in(servers)
 
 
 @pytest.fixture

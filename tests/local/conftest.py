@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from obstore.store import MemoryStore
 
-from tests.conftest import directory_root, memory_backdoor, object_store
+from tests.conftest import directory_root, memory_backdoor, object_store, shared
 from tests.fixtures import over_the_local_plane
 from ucxstore import UcxStore
 from ucxstore.server import Server
@@ -18,7 +18,7 @@ __all__ = ["directory_root", "memory_backdoor", "object_store", "over_the_local_
 
 @pytest.fixture(scope="session")
 def memory_server() -> Iterator[Server]:
-    with Server("memory://", local=True) as server:
+    with Server("memory://", local=True) as server, shared(server):
         yield server
 
 
@@ -30,14 +30,16 @@ def directory_server(directory_root: Path) -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def object_server(object_store: MemoryStore) -> Iterator[Server]:
-    with Server(object_store, local=True) as server:
+    with Server(object_store, local=True) as server, shared(server):
         yield server
 
 
 @pytest.fixture(scope="session")
 def three_servers() -> Iterator[list[Server]]:
     with ExitStack() as stack:
-        yield [stack.enter_context(Server("memory://", local=True)) for _ in range(3)]
+        servers = [stack.enter_context(Server("memory://", local=True)) for _ in range(3)]
+        stack.enter_context(shared(*servers))
+        yield servers
 
 
 @pytest.fixture
