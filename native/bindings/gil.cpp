@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <exception>
+
 namespace ucxstore::bindings {
 
 namespace {
@@ -32,8 +34,35 @@ class SleepIfUnwound {
     guard.returned();
 }
 
+// Not nanobind's, whose constructor may not be unwound.
+class Gil {
+  public:
+    Gil() : state_(PyGILState_Ensure()) {}
+    Gil(const Gil&) = delete;
+    Gil& operator=(const Gil&) = delete;
+    ~Gil() { PyGILState_Release(state_); }
+
+  private:
+    PyGILState_STATE state_;
+};
+
 }  // namespace
 
 WithoutGil::~WithoutGil() { restore(state_); }
+
+void with_gil(const std::function<void()>& call) {
+    SleepIfUnwound waits;
+    const Gil gil;
+    SleepIfUnwound runs;  // goes before `gil`, which it no longer has when it is unwound
+    try {
+        call();
+    } catch (const std::exception&) {
+        runs.returned();
+        waits.returned();
+        throw;
+    }
+    runs.returned();
+    waits.returned();
+}
 
 }  // namespace ucxstore::bindings

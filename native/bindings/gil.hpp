@@ -1,7 +1,9 @@
-// Release the GIL for a scope.
+// Release the GIL for a scope, and take it for a call.
 #pragma once
 
 #include <nanobind/nanobind.h>
+
+#include <functional>
 
 namespace ucxstore::bindings {
 
@@ -21,5 +23,9 @@ class WithoutGil {
   private:
     PyThreadState* state_;
 };
+
+// Calls `call` with the GIL, on any thread. If the interpreter exits meanwhile, the thread sleeps
+// for good, as above. Throws what `call` throws.
+void with_gil(const std::function<void()>& call);
 
 }  // namespace ucxstore::bindings

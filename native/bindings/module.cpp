@@ -49,10 +49,13 @@ void place_values(const Values& values, const ArrayTuple& target) {
 
 // The library that ucxstore/base/ucx_library.py chooses.
 base::UcxLibrary choose_ucx() {
-    const nb::gil_scoped_acquire gil;
-    const nb::object chosen = nb::module_::import_("ucxstore.base.ucx_library").attr("load")();
-    return {reinterpret_cast<void*>(nb::cast<std::uintptr_t>(chosen.attr("handle"))),
-            nb::cast<bool>(chosen.attr("has_hooks"))};
+    base::UcxLibrary library{};
+    with_gil([&] {
+        const nb::object chosen = nb::module_::import_("ucxstore.base.ucx_library").attr("load")();
+        library = {reinterpret_cast<void*>(nb::cast<std::uintptr_t>(chosen.attr("handle"))),
+                   nb::cast<bool>(chosen.attr("has_hooks"))};
+    });
+    return library;
 }
 
 const char* ucx_version() {

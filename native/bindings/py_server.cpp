@@ -127,17 +127,19 @@ class PyServer {
     void set_operators(const Operator& handler) {
         // Whoever lets go of it last may be any thread.
         const std::shared_ptr<nb::object> held(new nb::object(handler), [](nb::object* object) {
-            const nb::gil_scoped_acquire gil;
-            delete object;
+            with_gil([object] { delete object; });
         });
         server_.set_operators([held](const sessions::Operators::Request& request) {
-            const nb::gil_scoped_acquire gil;
-            try {
-                return to_string(nb::cast<nb::bytes>(
-                    (*held)(to_bytes(request.text), request.session, nb::cast(request.peer))));
-            } catch (const nb::python_error& error) {  // which goes under the GIL
-                throw base::Error(base::ErrorKind::storage, error.what());
-            }
+            std::string reply;
+            with_gil([&] {
+                try {
+                    reply = to_string(nb::cast<nb::bytes>(
+                        (*held)(to_bytes(request.text), request.session, nb::cast(request.peer))));
+                } catch (const nb::python_error& error) {  // which goes under the GIL
+                    throw base::Error(base::ErrorKind::storage, error.what());
+                }
+            });
+            return reply;
         });
     }
 

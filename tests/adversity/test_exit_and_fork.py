@@ -67,6 +67,29 @@ def test_the_interpreter_exits(server: RemoteServer, store: UcxStore, ucx: Ucx, 
     assert store.get_sync("key") is not None
 
 
+ANSWERED_SLOWLY = """
+import subprocess
+from ucxstore.server.operating import Operating
+begun = threading.Event()
+def answer_slowly(*_):
+    begun.set()
+    end = time.monotonic() + 5
+    while time.monotonic() < end:
+        nothing_happens(0.001)
+Operating.__call__ = answer_slowly
+mine = Server("memory://")
+asking = [sys.executable, "-m", "ucxstore", "sessions", mine.address]
+threading.Thread(target=subprocess.run, args=(asking,), kwargs={"stderr": -3}, daemon=True).start()
+assert begun.wait(60)
+"""
+
+
+def test_the_interpreter_exits_while_it_answers_an_operator(server: RemoteServer, ucx: Ucx) -> None:
+    """Its handler has the GIL of a thread of the server's, which the interpreter does not know."""
+    with Script(server.address, ucx, ANSWERED_SLOWLY) as script:
+        assert script.end() == ""
+
+
 def test_the_interpreter_exits_before_its_threads_have_the_gil_again(
     server: RemoteServer, store: UcxStore, ucx: Ucx
 ) -> None:
