@@ -1,4 +1,6 @@
-// Release the GIL for a scope, and take it for a call.
+// Release the GIL for a scope, and take it for a call. The core's threads do without it: what they
+// share with Python is made by std::make_shared and has std::enable_shared_from_this, since
+// nanobind has whoever lets go last of anything else take the GIL.
 #pragma once
 
 #include <nanobind/nanobind.h>

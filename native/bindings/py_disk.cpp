@@ -44,6 +44,10 @@ std::optional<Bytes> read(const cache::DiskCache& disk, const cache::DiskCache::
     return region == nullptr ? std::nullopt : std::optional(to_numpy(region));
 }
 
+std::shared_ptr<cache::DiskCache> make_disk(const std::string& directory, std::uint64_t capacity) {
+    return std::make_shared<cache::DiskCache>(directory, capacity);
+}
+
 }  // namespace
 
 void bind_disk(nb::module_& module) {
@@ -51,7 +55,7 @@ void bind_disk(nb::module_& module) {
     nb::class_<cache::DiskCache::Found>(module, "DiskFound")
         .def_ro("etag", &cache::DiskCache::Found::etag);
     nb::class_<cache::DiskCache>(module, "DiskCache")
-        .def(nb::init<const std::string&, std::uint64_t>(), "directory"_a, "capacity"_a)
+        .def(nb::new_(&make_disk), "directory"_a, "capacity"_a)
         .def("find", &cache::DiskCache::find, "key"_a)
         .def("find_part", &cache::DiskCache::find_part, "key"_a, "begin"_a, "end"_a, "etag"_a)
         .def("add", &cache::DiskCache::add, "key"_a, "begin"_a.none(), "length"_a, "etag"_a,

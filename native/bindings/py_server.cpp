@@ -40,6 +40,10 @@ void attach_server(ServerPort& port, int fd, const nb::bytes& token, const nb::b
                          session_keys);
 }
 
+struct Counter : std::enable_shared_from_this<Counter> {
+    base::Count count = 0;
+};
+
 class PyServer {
   public:
     // Options and whether to poll; whether to make no use of UCX until a client needs it; whether
@@ -91,8 +95,8 @@ class PyServer {
         return server_.make_room(origin, waiting, is_short);
     }
 
-    void tell(std::string name, const std::shared_ptr<base::Count>& count) {
-        server_.tell(std::move(name), [count] { return count->load(); });
+    void tell(std::string name, const std::shared_ptr<Counter>& counter) {
+        server_.tell(std::move(name), [counter] { return counter->count.load(); });
     }
     void tell_disk(std::string name, const std::shared_ptr<cache::DiskCache>& disk) {
         server_.tell(std::move(name), [disk] { return disk->bytes(); });
@@ -197,11 +201,12 @@ void bind_server(nb::module_& module) {
         .def("attach", &attach_server, "fd"_a, "token"_a, "address"_a, "peer"_a, "bounds"_a,
              "origin"_a, "keys"_a.none() = nb::none());
 
-    nb::class_<base::Count>(module, "Counter", "A number that any thread may add to.")
-        .def(nb::init<>())
+    nb::class_<Counter>(module, "Counter", "A number that any thread may add to.")
+        .def(nb::new_([] { return std::make_shared<Counter>(); }))
         .def(
-            "add", [](base::Count& self, std::uint64_t amount) { self += amount; }, "amount"_a = 1)
-        .def("__int__", [](const base::Count& self) { return self.load(); });
+            "add", [](Counter& self, std::uint64_t amount) { self.count += amount; },
+            "amount"_a = 1)
+        .def("__int__", [](const Counter& self) { return self.count.load(); });
     nb::class_<PyServer>(module, "Server")
         .def("__init__", &PyServer::make, "storage"_a, "threads"_a, "ucx"_a, "read_only"_a,
              "scratch"_a.none() = nb::none(), "max_sessions"_a.none() = nb::none())

@@ -13,17 +13,25 @@ using namespace nb::literals;
 namespace ucxstore::bindings {
 namespace {
 
-void init_memory(storage::MemoryStorage* self, std::uint64_t limit, bool visible,
-                 std::uint64_t mapped_limit, std::optional<std::string> hint,
-                 std::optional<std::vector<std::string>> evict, std::optional<std::string> spill) {
-    new (self) storage::MemoryStorage(storage::make_memory(
-        {limit, visible, mapped_limit, std::move(hint), std::move(evict), std::move(spill)}));
+using Memory = std::shared_ptr<storage::MemoryStorage>;
+
+Memory make_memory(std::uint64_t limit, bool visible, std::uint64_t mapped_limit,
+                   std::optional<std::string> hint, std::optional<std::vector<std::string>> evict,
+                   std::optional<std::string> spill) {
+    return Memory(new storage::MemoryStorage(storage::make_memory(
+        {limit, visible, mapped_limit, std::move(hint), std::move(evict), std::move(spill)})));
 }
 
-void init_directory(storage::DirectoryStorage* self, const std::string& root,
-                    const std::string& durability, const std::string& writers) {
-    new (self) storage::DirectoryStorage(root, storage::parse_durability(durability),
-                                         files::Writers::parse(writers));
+std::shared_ptr<storage::DirectoryStorage> make_directory(const std::string& root,
+                                                          const std::string& durability,
+                                                          const std::string& writers) {
+    return std::make_shared<storage::DirectoryStorage>(root, storage::parse_durability(durability),
+                                                       files::Writers::parse(writers));
+}
+
+std::shared_ptr<storage::Spaces> make_spaces(const storage::MemoryStorage& memory, bool visible,
+                                             std::optional<std::uint64_t> limit) {
+    return std::make_shared<storage::Spaces>(memory, visible, limit);
 }
 
 }  // namespace
@@ -32,7 +40,7 @@ void bind_storage(nb::module_& module) {
     nb::class_<storage::Storage>(module, "Storage");
     nb::class_<storage::MemoryStorage, storage::Storage>(module, "MemoryStorage")
         .def(
-            "__init__", &init_memory, "limit"_a = std::numeric_limits<std::uint64_t>::max(),
+            nb::new_(&make_memory), "limit"_a = std::numeric_limits<std::uint64_t>::max(),
             "visible"_a = false, "mapped_limit"_a = std::numeric_limits<std::uint64_t>::max(),
             "hint"_a.none() = nb::none(), "evict"_a.none() = nb::none(),
             "spill"_a.none() = nb::none(), nb::call_guard<WithoutGil>(),
@@ -45,7 +53,7 @@ void bind_storage(nb::module_& module) {
              "Remove what was spilled; the values are used no more.")
         .def_prop_ro("held", &storage::MemoryStorage::held);
     nb::class_<storage::DirectoryStorage, storage::Storage>(module, "DirectoryStorage")
-        .def("__init__", &init_directory, "root"_a, "durability"_a = "atomic", "writers"_a = "none",
+        .def(nb::new_(&make_directory), "root"_a, "durability"_a = "atomic", "writers"_a = "none",
              nb::call_guard<WithoutGil>(),
              "Values as files; `durability`: \"none\", \"atomic\" or \"fsync\"; `writers`: "
              "\"none\", \"alone\" or \"several\" servers write to the directory.")
@@ -54,8 +62,7 @@ void bind_storage(nb::module_& module) {
              "Leave the directory to other servers; nothing is written any more.");
 
     nb::class_<storage::Spaces>(module, "Spaces")
-        .def(nb::init<const storage::MemoryStorage&, bool, std::optional<std::uint64_t>>(),
-             "memory"_a, "visible"_a = false, "limit"_a.none() = nb::none(),
+        .def(nb::new_(&make_spaces), "memory"_a, "visible"_a = false, "limit"_a.none() = nb::none(),
              "Scratch spaces that take of the limit of this memory, and of another one of their "
              "own; `visible`: other processes may be let see each.");
 }

@@ -18,7 +18,7 @@
 
 namespace ucxstore::cache {
 
-class DiskCache {
+class DiskCache : public std::enable_shared_from_this<DiskCache> {
   public:
     class File;
     // The files that hold the wanted bytes of a value.

@@ -18,7 +18,7 @@
 
 namespace ucxstore::storage {
 
-class Spaces {
+class Spaces : public std::enable_shared_from_this<Spaces> {
   public:
     using Clock = std::chrono::steady_clock;
     using TimePoint = Clock::time_point;

@@ -72,7 +72,7 @@ struct Page {
 using Pace = std::function<void()>;
 
 // Keys have passed protocol::key_fault() before they come here. A failure is Error(storage).
-class Storage {
+class Storage : public std::enable_shared_from_this<Storage> {
   public:
     virtual ~Storage() = default;
     // The value, pinned; nullptr where the key has none.

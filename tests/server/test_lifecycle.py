@@ -737,3 +737,16 @@ class TestDataPorts:
                 with pytest.raises(ConnectError, match=f"no port of {port}-{port} is free"):
                     other.ping_sync()
             eventually(lambda: server.stats()["turned_away"])
+
+
+def test_the_core_holds_no_object_of_python(tmp_path: Path) -> None:
+    """A thread of the core that let go of one last would take the GIL, of an ending process too."""
+    storage, counter = core.MemoryStorage(), core.Counter()
+    spaces, disk = core.Spaces(storage), core.DiskCache(str(tmp_path), 1 << 20)
+    shared = [storage, spaces, counter, disk]
+    held = [sys.getrefcount(each) for each in shared]
+    server = core.Server(storage, 1, ({}, False, True, False), read_only=False, scratch=spaces)
+    server.tell("count", counter)
+    server.tell("disk", disk)
+    assert [sys.getrefcount(each) for each in shared] == held
+    server.close(10)
