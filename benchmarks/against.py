@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.report import number
 from benchmarks.rows import ROWS
-from ucxstore.cli.common.text import columns
+from ucxstore.base.showing import text_columns
 
 _HERE = Path(__file__).parents[1]
 _RESULTS = Path("build/bench-partial.json")
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 found[name, what].append(ratio)
         rows = [(what, *_cells(values)) for (row, what), values in found.items() if row == name]
         print(f"\n{name}")
-        for line in columns([("", "median", "least", "most"), *rows]):
+        for line in text_columns([("", "median", "least", "most"), *rows]):
             print(f"    {line}", flush=True)
     slower = {key: values for key, values in found.items() if median(values) < arguments.bound}
     for (name, what), values in slower.items():

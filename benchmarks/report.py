@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from benchmarks.result import Line, Row
 from benchmarks.timing import Times
-from ucxstore.cli.common.text import columns
+from ucxstore.base.showing import text_columns
 from ucxstore.drawing.tables import markdown_rows
 
 _HEADING = ("what", "against", "median", "minimum", "target", "reached")
@@ -80,5 +80,5 @@ def _duration(seconds: float) -> str:
 
 
 def _print_table(rows: Sequence[Sequence[str]]) -> None:
-    for line in columns(rows):
+    for line in text_columns(rows):
         print(f"    {line}", flush=True)

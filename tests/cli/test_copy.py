@@ -9,7 +9,7 @@ from zarr.core.buffer import Buffer, cpu
 
 from tests.eventually import loop_turns
 from ucxstore import UcxStore
-from ucxstore.cli.common.command import CommandError
+from ucxstore.cli.common.status import CommandError
 from ucxstore.cli.cp import copying, locations
 from ucxstore.cli.cp.locations import DirectoryLocation, ServerLocation, open_objects
 from ucxstore.cli.cp.plan import Entry, plan_copy

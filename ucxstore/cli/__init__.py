@@ -1,13 +1,16 @@
 """The command line ``ucxstore``. Each command is a module or package, imported when it runs.
 
-Each has ``build_parser``, which makes its parser, and ``main``, which runs it. A command imports
-what takes long once its arguments are known to be right.
+Each has ``build_parser``, which makes its parser, and ``run``, which takes the parsed arguments and
+returns the exit status, or is a coroutine function that does. A command that needs more has
+``main`` instead, which takes the arguments as they were given. A command imports what takes long
+once its arguments are known to be right.
 """
 
 import argparse
 import io
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from importlib import import_module
 from types import ModuleType
 from typing import cast
@@ -60,24 +63,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         if name in COMMANDS:
-            status: int = _module_of(name).main(arguments[1:])
-            return status
+            return _run(name, arguments[1:])
         return _main(arguments)
     except KeyboardInterrupt:  # while it was being imported
         print(f"ucxstore {name}: interrupted", file=sys.stderr)
         return Status.INTERRUPTED
 
 
+def _run(name: str, arguments: Sequence[str]) -> int:
+    module = _module_of(name)
+    if hasattr(module, "main"):
+        status: int = module.main(arguments)
+        return status
+    given = module.build_parser().parse_args(arguments)
+    from ucxstore.cli.common.command import run
+
+    return run(name, partial(module.run, given))
+
+
 def _main(arguments: Sequence[str]) -> int:
-    parser = make_parser("", "A Zarr store whose chunks travel over UCX.")
-    parser.add_argument(
-        "--version",
-        action="store_true",
-        help="print the versions of ucxstore and UCX, and where UCX is",
-    )
-    commands = parser.add_subparsers(metavar="COMMAND")
-    for name, summary in COMMANDS.items():
-        commands.add_parser(name, help=summary)
+    parser = _make_parser("print the versions of ucxstore and UCX, and where UCX is", Parser)
     if arguments and not arguments[0].startswith("-"):
         parser.error(f"there is no command {arguments[0]!r}{suggest(arguments[0], COMMANDS)}")
     if parser.parse_args(arguments).version:
@@ -85,6 +90,18 @@ def _main(arguments: Sequence[str]) -> int:
         return Status.DONE
     parser.print_help()
     return Status.USAGE
+
+
+def _make_parser(version: str, parser_class: Callable[..., argparse.ArgumentParser]) -> Parser:
+    """Make the parser with all commands, given the help of ``--version``."""
+    parser = make_parser("", "A Zarr store whose chunks travel over UCX.")
+    parser.add_argument("--version", action="store_true", help=version)
+    commands = parser.add_subparsers(
+        metavar="COMMAND", parser_class=cast(type[argparse.ArgumentParser], parser_class)
+    )
+    for name, summary in COMMANDS.items():
+        commands.add_parser(name, help=summary).description = summary  # the short one, in lists
+    return parser
 
 
 def parsers() -> Iterator[tuple[str, Parser]]:
@@ -102,20 +119,13 @@ def _module_of(name: str) -> ModuleType:
 
 def make_tree() -> tuple[Parser, list[Parser]]:
     """Make one parser with all commands, for tools that walk parsers; and return those, too."""
-    parser = make_parser("", "A Zarr store whose chunks travel over UCX.")
-    parser.add_argument("--version", action="store_true", help="print the versions")
     made = [build for name, build in parsers() if name in COMMANDS]
     rest = iter(made)
 
     def take(**_: object) -> Parser:
         return next(rest)  # in the order in which they are added
 
-    commands = parser.add_subparsers(
-        metavar="COMMAND", parser_class=cast(type[argparse.ArgumentParser], take)
-    )
-    for name, summary in COMMANDS.items():
-        commands.add_parser(name, help=summary).description = summary  # the short one, in lists
-    return parser, made
+    return _make_parser("print the versions", take), made
 
 
 def _describe_version() -> str:

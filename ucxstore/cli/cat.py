@@ -3,30 +3,17 @@
 import argparse
 import re
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ucxstore.base.address import Address
-from ucxstore.cli.common.command import (
-    MissingError,
-    UsageError,
-    add_client_options,
-    connect,
-    parse_address,
-    run_async,
-)
+from ucxstore.cli.common.command import add_client_options, connect, parse_address
 from ucxstore.cli.common.parser import Parser, make_parser
+from ucxstore.cli.common.status import MissingError, UsageError
 
 if TYPE_CHECKING:
     from ucxstore.client.byte_ranges import NativeRange
 
 _RANGE = re.compile(r"(\d*):(\d*)|(-\d+):")
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run ``ucxstore cat``; return the exit status."""
-    arguments = build_parser().parse_args(argv)
-    return run_async("cat", lambda: _main(arguments))
 
 
 def build_parser() -> Parser:
@@ -43,7 +30,8 @@ def build_parser() -> Parser:
     return parser
 
 
-async def _main(arguments: argparse.Namespace) -> int:
+async def run(arguments: argparse.Namespace) -> int:
+    """Run the command; return the exit status."""
     part = _parse_range(arguments.range)
     keys = [split_key(address) for address in arguments.address]  # all, before one is written
     for address, (at, name) in zip(arguments.address, keys, strict=True):

@@ -5,9 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ucxstore.cli.common.command import CommandError, add_client_options, open_store, run
+from ucxstore.base.showing import printable, size_text, text_columns
+from ucxstore.cli.common.command import add_client_options, open_store, run
 from ucxstore.cli.common.parser import Parser, make_parser
-from ucxstore.cli.common.text import columns, printable, size_text
+from ucxstore.cli.common.status import CommandError
 
 if TYPE_CHECKING:
     from ucxstore.base.address import HostPort
@@ -93,14 +94,14 @@ def _show(arguments: argparse.Namespace) -> int:
         }
         if record is None:
             print("the servers keep no record of a set: the first client of several makes it")
-        print("\n".join(columns([_COLUMNS, *_rows(record, agreement.welcomes, full)])))
+        print("\n".join(text_columns([_COLUMNS, *_rows(record, agreement.welcomes, full)])))
         return 0 if record is None or _is_whole(record, agreement) else 1
 
 
 def _show_shared(welcomes: "Mapping[HostPort, Welcome]") -> int:
     print("the servers share their values: each can stand in for the others")
     rows = [(str(server), one.identity.hex()) for server, one in welcomes.items()]
-    print("\n".join(columns([("server", "identity"), *rows])))
+    print("\n".join(text_columns([("server", "identity"), *rows])))
     return 0 if len({identity for _, identity in rows}) == 1 else 1
 
 

@@ -1,9 +1,7 @@
 """``ucxstore completion``: print a script by which a shell completes commands and files."""
 
 import argparse
-from collections.abc import Sequence
 
-from ucxstore.cli.common.command import run
 from ucxstore.cli.common.parser import Parser, make_parser
 
 _SHELLS = ("bash", "zsh", "fish")
@@ -11,12 +9,6 @@ _SHELLS = ("bash", "zsh", "fish")
 # Which arguments are files, by what their help calls them.
 _FILES = frozenset({"FILE", "PATH", "LOCATION", "SOURCE", "DESTINATION"})
 _FOLDERS = frozenset({"DIRECTORY", "FOLDER"})
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run ``ucxstore completion``; return the exit status."""
-    arguments = build_parser().parse_args(argv)
-    return run("completion", lambda: _main(arguments))
 
 
 def build_parser() -> Parser:
@@ -30,7 +22,8 @@ def build_parser() -> Parser:
     return parser
 
 
-def _main(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; return the exit status."""
     import shtab
 
     from ucxstore.cli import make_tree

@@ -13,17 +13,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ucxstore.base.showing import terminal_width
-from ucxstore.cli.common.command import (
-    CommandError,
-    UsageError,
-    add_client_options,
-    client_options,
-    parse_address,
-    run,
-)
+from ucxstore.base.showing import printable, terminal_width, text_columns
+from ucxstore.cli.common.command import add_client_options, client_options, parse_address, run
 from ucxstore.cli.common.parser import Parser, make_parser
-from ucxstore.cli.common.text import columns, printable
+from ucxstore.cli.common.status import CommandError, UsageError
 
 if TYPE_CHECKING:
     from ucxstore.copies.quick import Result, Row
@@ -199,10 +192,10 @@ def report(results: Sequence["Result"]) -> str:
         heading = f"{direction}: extra memory at the peak / allocated in all, in arrays"
         figures, culprits = _tables(found)
         right = range(2, len(figures[0]))
-        table = columns(figures, right=right, width=terminal_width())
+        table = text_columns(figures, right=right, width=terminal_width())
         parts.append("\n".join([heading, "", *table]))
         if len(culprits) > 1:
-            parts.append("\n".join(columns(culprits, width=terminal_width())))
+            parts.append("\n".join(text_columns(culprits, width=terminal_width())))
     counted = [(one.row.name, one.counts) for one in results if one.counts is not None]
     parts += filter(None, [_wrapped(fixed_memory(counted))])
     errors = dict.fromkeys(

@@ -2,23 +2,10 @@
 
 import argparse
 import json
-from collections.abc import Sequence
 
-from ucxstore.cli.common.command import (
-    add_client_options,
-    connect,
-    find_key,
-    report_unreadable,
-    run_async,
-)
+from ucxstore.base.showing import size_text
+from ucxstore.cli.common.command import add_client_options, connect, find_key, report_unreadable
 from ucxstore.cli.common.parser import Parser, add_human_option, make_parser
-from ucxstore.cli.common.text import size_text
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run ``ucxstore du``; return the exit status."""
-    arguments = build_parser().parse_args(argv)
-    return run_async("du", lambda: _main(arguments))
 
 
 def build_parser() -> Parser:
@@ -35,7 +22,8 @@ def build_parser() -> Parser:
     return parser
 
 
-async def _main(arguments: argparse.Namespace) -> int:
+async def run(arguments: argparse.Namespace) -> int:
+    """Run the command; return the exit status."""
     with connect(arguments, arguments.address) as values:
         keys, nbytes = await values.measure()
         if keys == 0 and values.prefix and not values.unreadable:

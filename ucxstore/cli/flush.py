@@ -1,23 +1,11 @@
 """``ucxstore flush``: drop what a server keeps of its source."""
 
 import argparse
-from collections.abc import Sequence
 
-from ucxstore.cli.common.command import connect, run_async
-from ucxstore.cli.common.operate import (
-    add_last_options,
-    check_address,
-    make_operator_parser,
-    operate,
-)
+from ucxstore.base.showing import size_text
+from ucxstore.cli.common.command import add_client_options, connect
+from ucxstore.cli.common.operate import check_address, make_operator_parser, operate
 from ucxstore.cli.common.parser import Parser
-from ucxstore.cli.common.text import size_text
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run ``ucxstore flush``; return the exit status."""
-    arguments = build_parser().parse_args(argv)
-    return run_async("flush", lambda: _main(arguments))
 
 
 def build_parser() -> Parser:
@@ -29,11 +17,12 @@ def build_parser() -> Parser:
         "to be written is not in the cache, and is written.",
         "ucx://host:port, or ucx://host:port/prefix",
     )
-    add_last_options(parser)
+    add_client_options(parser)
     return parser
 
 
-async def _main(arguments: argparse.Namespace) -> int:
+async def run(arguments: argparse.Namespace) -> int:
+    """Run the command; return the exit status."""
     check_address(arguments, prefix=True)
     with connect(arguments, arguments.address) as values:
         answer = await operate(values, do="flush", name=values.prefix)

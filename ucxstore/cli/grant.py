@@ -2,22 +2,10 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
 
-from ucxstore.cli.common.command import (
-    UsageError,
-    add_secret_option,
-    find_secret,
-    run,
-    write_private,
-)
+from ucxstore.cli.common.command import add_secret_option, find_secret, write_private
 from ucxstore.cli.common.parser import Parser, make_parser
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run ``ucxstore grant``; return the exit status."""
-    arguments = build_parser().parse_args(argv)
-    return run("grant", lambda: _main(arguments))
+from ucxstore.cli.common.status import UsageError
 
 
 def build_parser() -> Parser:
@@ -53,7 +41,8 @@ def build_parser() -> Parser:
     return parser
 
 
-def _main(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; return the exit status."""
     from ucxstore.base import grants
 
     try:

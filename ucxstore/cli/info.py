@@ -2,28 +2,17 @@
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from ucxstore.cli.common.command import (
-    CommandError,
-    MissingError,
-    add_client_options,
-    open_store,
-    run,
-)
+from ucxstore.base.showing import count_text, printable, size_text
+from ucxstore.cli.common.command import add_client_options, open_store
 from ucxstore.cli.common.parser import Parser, make_parser
-from ucxstore.cli.common.text import count_text, printable, size_text
+from ucxstore.cli.common.status import CommandError, MissingError
 
 if TYPE_CHECKING:
     from ucxstore.stores.description import ArrayDescription, Description, GroupDescription
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run ``ucxstore info``; return the exit status."""
-    arguments = build_parser().parse_args(argv)
-    return run("info", lambda: _main(arguments))
 
 
 def build_parser() -> Parser:
@@ -40,7 +29,8 @@ def build_parser() -> Parser:
     return parser
 
 
-def _main(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; return the exit status."""
     with open_store(arguments, arguments.address) as store:
         from ucxstore.stores.description import describe
 

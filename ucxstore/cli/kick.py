@@ -1,24 +1,13 @@
 """``ucxstore kick``: end sessions of a server."""
 
 import argparse
-from collections.abc import Sequence
 from typing import Any
 
-from ucxstore.cli.common.command import MissingError, connect, run_async
-from ucxstore.cli.common.operate import (
-    add_last_options,
-    check_address,
-    make_operator_parser,
-    operate,
-)
+from ucxstore.base.showing import count_text, printable
+from ucxstore.cli.common.command import add_client_options, connect
+from ucxstore.cli.common.operate import check_address, make_operator_parser, operate
 from ucxstore.cli.common.parser import Parser
-from ucxstore.cli.common.text import count_text, printable
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run ``ucxstore kick``; return the exit status."""
-    arguments = build_parser().parse_args(argv)
-    return run_async("kick", lambda: _main(arguments))
+from ucxstore.cli.common.status import MissingError
 
 
 def build_parser() -> Parser:
@@ -38,11 +27,12 @@ def build_parser() -> Parser:
         help="all sessions of a host, such as 10.1.2.3, or of a user of the server's host, such as "
         "'user 1000'; but not the command's own (default: none)",
     )
-    add_last_options(parser)
+    add_client_options(parser)
     return parser
 
 
-async def _main(arguments: argparse.Namespace) -> int:
+async def run(arguments: argparse.Namespace) -> int:
+    """Run the command; return the exit status."""
     check_address(arguments)
     which: dict[str, Any] = (
         {"session": arguments.session} if arguments.origin is None else {"origin": arguments.origin}

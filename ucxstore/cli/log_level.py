@@ -1,27 +1,15 @@
 """``ucxstore log-level``: show or change what a server logs."""
 
 import argparse
-from collections.abc import Sequence
 from typing import Any
 
-from ucxstore.cli.common.command import connect, run_async
-from ucxstore.cli.common.operate import (
-    add_last_options,
-    check_address,
-    make_operator_parser,
-    operate,
-)
+from ucxstore.base.showing import printable
+from ucxstore.cli.common.command import add_client_options, connect
+from ucxstore.cli.common.operate import check_address, make_operator_parser, operate
 from ucxstore.cli.common.parser import Parser
-from ucxstore.cli.common.text import printable
 
 # As `ucxstore.server.operating.LEVELS`, which the parser does without.
 _LEVELS = ("debug", "info", "warning", "error")
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run ``ucxstore log-level``; return the exit status."""
-    arguments = build_parser().parse_args(argv)
-    return run_async("log-level", lambda: _main(arguments))
 
 
 def build_parser() -> Parser:
@@ -38,11 +26,12 @@ def build_parser() -> Parser:
         choices=_LEVELS,
         help=f"{', '.join(_LEVELS)} (default: print the level)",
     )
-    add_last_options(parser)
+    add_client_options(parser)
     return parser
 
 
-async def _main(arguments: argparse.Namespace) -> int:
+async def run(arguments: argparse.Namespace) -> int:
+    """Run the command; return the exit status."""
     check_address(arguments)
     new: dict[str, Any] = {} if arguments.level is None else {"level": arguments.level}
     with connect(arguments, arguments.address) as values:

@@ -2,26 +2,18 @@
 
 import argparse
 import json
-from collections.abc import Sequence
 
+from ucxstore.base.showing import printable, size_text
 from ucxstore.cli.common.command import (
     add_client_options,
     connect,
     find_key,
     in_groups,
     report_unreadable,
-    run_async,
 )
 from ucxstore.cli.common.parser import Parser, add_human_option, make_parser
-from ucxstore.cli.common.text import printable, size_text
 
 _SIZE_WIDTH = 14
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run ``ucxstore ls``; return the exit status."""
-    arguments = build_parser().parse_args(argv)
-    return run_async("ls", lambda: _main(arguments))
 
 
 def build_parser() -> Parser:
@@ -44,7 +36,8 @@ def build_parser() -> Parser:
     return parser
 
 
-async def _main(arguments: argparse.Namespace) -> int:
+async def run(arguments: argparse.Namespace) -> int:
+    """Run the command; return the exit status."""
     needs_sizes = arguments.long or arguments.human or arguments.json or not arguments.recursive
     with connect(arguments, arguments.address) as values:
         found = False

@@ -3,21 +3,15 @@
 import argparse
 import json
 import time
-from collections.abc import Sequence
 from statistics import median
 
-from ucxstore.cli.common.command import UsageError, add_client_options, connect, run_async
+from ucxstore.cli.common.command import add_client_options, connect
 from ucxstore.cli.common.parser import Parser, make_parser
+from ucxstore.cli.common.status import UsageError
 
 _DEFAULT_COUNT = 5
 _DEFAULT_INTERVAL = 0.2  # seconds
 _MOST_SECONDS = 3600.0
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run ``ucxstore ping``; return the exit status."""
-    arguments = build_parser().parse_args(argv)
-    return run_async("ping", lambda: _main(arguments))
 
 
 def build_parser() -> Parser:
@@ -44,7 +38,8 @@ def build_parser() -> Parser:
     return parser
 
 
-async def _main(arguments: argparse.Namespace) -> int:
+async def run(arguments: argparse.Namespace) -> int:
+    """Run the command; return the exit status."""
     import asyncio
 
     if arguments.count < 1:

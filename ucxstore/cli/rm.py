@@ -1,30 +1,19 @@
 """``ucxstore rm``: delete keys, or all keys under a prefix."""
 
 import argparse
-from collections.abc import Sequence
 
+from ucxstore.base.showing import count_text, printable, size_text
 from ucxstore.cli.cat import split_key
 from ucxstore.cli.common.command import (
-    CommandError,
-    MissingError,
-    Status,
-    UsageError,
     add_client_options,
     connect,
     open_values,
     parse_address,
     report_unreadable,
-    run_async,
     size_of,
 )
 from ucxstore.cli.common.parser import Parser, make_parser
-from ucxstore.cli.common.text import count_text, printable, size_text
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run ``ucxstore rm``; return the exit status."""
-    arguments = build_parser().parse_args(argv)
-    return run_async("rm", lambda: _main(arguments))
+from ucxstore.cli.common.status import CommandError, MissingError, Status, UsageError
 
 
 def build_parser() -> Parser:
@@ -51,7 +40,8 @@ def build_parser() -> Parser:
     return parser
 
 
-async def _main(arguments: argparse.Namespace) -> int:
+async def run(arguments: argparse.Namespace) -> int:
+    """Run the command; return the exit status."""
     for address in arguments.address:  # all, before one is deleted
         _check(arguments, address)
     status = Status.DONE

@@ -4,18 +4,11 @@ import argparse
 import secrets
 import shlex
 import sys
-from collections.abc import Sequence
 
-from ucxstore.cli.common.command import run, write_private
+from ucxstore.cli.common.command import write_private
 from ucxstore.cli.common.parser import Parser, make_parser
 
 _BYTES = 32
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run ``ucxstore secret``; return the exit status."""
-    arguments = build_parser().parse_args(argv)
-    return run("secret", lambda: _main(arguments))
 
 
 def build_parser() -> Parser:
@@ -34,7 +27,8 @@ def build_parser() -> Parser:
     return parser
 
 
-def _main(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; return the exit status."""
     text = secrets.token_urlsafe(_BYTES)
     if arguments.output is None:
         print(text)

@@ -2,27 +2,15 @@
 
 import argparse
 import json
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ucxstore.cli.common.command import connect, run_async
-from ucxstore.cli.common.operate import (
-    add_last_options,
-    check_address,
-    make_operator_parser,
-    operate,
-)
+from ucxstore.base.showing import count_text, printable, size_text, time_text
+from ucxstore.cli.common.command import add_client_options, connect
+from ucxstore.cli.common.operate import check_address, make_operator_parser, operate
 from ucxstore.cli.common.parser import Parser
-from ucxstore.cli.common.text import count_text, printable, size_text, time_text
 
 if TYPE_CHECKING:
     from ucxstore.base.stats import ClientStats
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run ``ucxstore sessions``; return the exit status."""
-    arguments = build_parser().parse_args(argv)
-    return run_async("sessions", lambda: _main(arguments))
 
 
 def build_parser() -> Parser:
@@ -33,11 +21,12 @@ def build_parser() -> Parser:
         "takes: who they are, since when, what the server holds for each and has done for it.",
     )
     parser.add_argument("--json", action="store_true", help="print JSON, a line for each session")
-    add_last_options(parser)
+    add_client_options(parser)
     return parser
 
 
-async def _main(arguments: argparse.Namespace) -> int:
+async def run(arguments: argparse.Namespace) -> int:
+    """Run the command; return the exit status."""
     check_address(arguments)
     from ucxstore.base.stats import parse_sessions
 

@@ -6,15 +6,11 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ucxstore.cli.common.command import (
-    UsageError,
-    add_client_options,
-    connect,
-    parse_address,
-    run_async,
-)
+from ucxstore.base.showing import printable, size_text, text_columns, time_text
+from ucxstore.cli.common.command import add_client_options, connect
+from ucxstore.cli.common.operate import check_address
 from ucxstore.cli.common.parser import Parser, make_parser
-from ucxstore.cli.common.text import columns, printable, size_text, time_text
+from ucxstore.cli.common.status import UsageError
 
 if TYPE_CHECKING:
     from ucxstore.base.stats import ClientStats, OriginStats, ServerStats, SpaceStats
@@ -39,12 +35,6 @@ _ORIGIN_COLUMNS = ("clients of", "connected", "worked", "held")
 _SPACE_COLUMNS = ("scratch space", "bytes", "quota", "age")
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run ``ucxstore stats``; return the exit status."""
-    arguments = build_parser().parse_args(argv)
-    return run_async("stats", lambda: _main(arguments))
-
-
 def build_parser() -> Parser:
     """Make the command's parser."""
     parser = make_parser(
@@ -62,7 +52,8 @@ def build_parser() -> Parser:
     return parser
 
 
-async def _main(arguments: argparse.Namespace) -> int:
+async def run(arguments: argparse.Namespace) -> int:
+    """Run the command; return the exit status."""
     import asyncio
 
     from ucxstore.base.options import MAX_TIMEOUT
@@ -70,8 +61,7 @@ async def _main(arguments: argparse.Namespace) -> int:
     pause: float | None = arguments.watch
     if pause is not None and not 0 < pause <= MAX_TIMEOUT:
         raise UsageError(f"--watch: {pause:g} is not between 0 and {MAX_TIMEOUT:.0f} seconds")
-    if len(parse_address(arguments.address).servers) > 1:
-        raise UsageError(f"{arguments.address}: several servers; ask each by its own address")
+    check_address(arguments, prefix=True)
     with connect(arguments, arguments.address) as values:
         before: ServerStats | None = None
         due = time.monotonic()
@@ -151,11 +141,11 @@ def report(server: str, now: "ServerStats", before: "ServerStats | None" = None)
             f"now   {gets:,.0f} gets/s, {size_text(sent)}/s sent, {seen:,.0f} seen/s, "
             f"{size_text(bytes_seen)}/s seen, {sets:,.0f} sets/s, {size_text(received)}/s received"
         )
-    lines += columns([_COLUMNS, *map(_row, clients)])
+    lines += text_columns([_COLUMNS, *map(_row, clients)])
     if len(now["origins"]) > 1:
-        lines += columns([_ORIGIN_COLUMNS, *map(_origin_row, now["origins"])])
+        lines += text_columns([_ORIGIN_COLUMNS, *map(_origin_row, now["origins"])])
     if now["scratch_spaces"]:
-        lines += columns([_SPACE_COLUMNS, *map(_space_row, now["spaces"])])
+        lines += text_columns([_SPACE_COLUMNS, *map(_space_row, now["spaces"])])
     return "\n".join(lines)
 
 

@@ -1,1 +1,1 @@
-"""What commands share: parsers, statuses, text, and a connection to a server."""
+"""What commands share: parsers, statuses, and a connection to a server."""

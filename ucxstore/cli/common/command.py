@@ -24,32 +24,6 @@ if TYPE_CHECKING:
     from ucxstore.stores.store import UcxStore
     from ucxstore.stores.values import Values
 
-__all__ = [
-    "SHORT_SECRET",
-    "CommandError",
-    "MissingError",
-    "Status",
-    "UsageError",
-    "add_client_options",
-    "add_secret_option",
-    "client_options",
-    "connect",
-    "find_key",
-    "find_secret",
-    "in_groups",
-    "is_short",
-    "open_store",
-    "open_values",
-    "parse_address",
-    "report_unreadable",
-    "run",
-    "run_async",
-    "size_of",
-    "warn",
-    "warn_of_short",
-    "write_private",
-]
-
 # Keys whose sizes are requested together.
 _SIZES_AT_ONCE = 1000
 
@@ -310,18 +284,9 @@ def write_private(file: str, text: bytes) -> None:
         opened.write(text)
 
 
-def run_async(name: str, action: Callable[[], Coroutine[Any, Any, int]]) -> int:
-    """Do as `run`, with a coroutine."""
-
-    def in_a_loop() -> int:
-        import asyncio
-
-        return asyncio.run(action())
-
-    return run(name, in_a_loop)
-
-
-def run(name: str, action: Callable[[], int], *, extra: str = "tools") -> int:
+def run(
+    name: str, action: Callable[[], int | Coroutine[Any, Any, int]], *, extra: str = "tools"
+) -> int:
     """Run a command, and print a failure as one line.
 
     Parameters
@@ -329,7 +294,7 @@ def run(name: str, action: Callable[[], int], *, extra: str = "tools") -> int:
     name : str
         The command's name, for error messages.
     action : callable
-        The command; it returns the exit status.
+        The command; it returns the exit status, or is a coroutine function that does.
     extra : str
         The extra of this package that the command needs.
 
@@ -341,6 +306,10 @@ def run(name: str, action: Callable[[], int], *, extra: str = "tools") -> int:
     command = f"ucxstore {name}"
     try:
         status = action()
+        if not isinstance(status, int):
+            import asyncio
+
+            status = asyncio.run(status)
         print(end="", flush=True)  # which does nothing where standard output is closed
         return status
     except KeyboardInterrupt:

@@ -3,8 +3,9 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from ucxstore.cli.common.command import CommandError, UsageError, add_client_options, parse_address
+from ucxstore.cli.common.command import parse_address
 from ucxstore.cli.common.parser import Parser, make_parser
+from ucxstore.cli.common.status import CommandError, UsageError
 
 if TYPE_CHECKING:
     from ucxstore.base.foreign import Fields
@@ -29,11 +30,6 @@ def make_operator_parser(name: str, what: str, address: str = "ucx://host:port")
     )
     parser.add_argument("address", metavar="ADDRESS", help=address)
     return parser
-
-
-def add_last_options(parser: Parser) -> None:
-    """Add the options that all these commands have, after their own."""
-    add_client_options(parser)
 
 
 def check_address(arguments: argparse.Namespace, *, prefix: bool = False) -> None:

@@ -9,15 +9,10 @@ from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, NoReturn
 
-from ucxstore.cli.common.command import (
-    UsageError,
-    add_client_options,
-    report_unreadable,
-    run_async,
-    warn,
-)
+from ucxstore.base.showing import count_text, size_text
+from ucxstore.cli.common.command import add_client_options, report_unreadable, run, warn
 from ucxstore.cli.common.parser import Parser, make_parser
-from ucxstore.cli.common.text import count_text, size_text
+from ucxstore.cli.common.status import UsageError
 
 if TYPE_CHECKING:
     from ucxstore.base.meter import Meter
@@ -32,7 +27,7 @@ _LOCATIONS = "a directory, file:///path, s3://, gs://, az:// or http(s)://..., o
 def main(argv: Sequence[str]) -> NoReturn:
     """Run ``ucxstore cp``, and end the process with the exit status."""
     arguments = build_parser().parse_args(argv)
-    _leave(run_async("cp", lambda: _main(arguments)))
+    _leave(run("cp", lambda: _main(arguments)))
 
 
 def build_parser() -> Parser:

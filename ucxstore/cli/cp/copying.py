@@ -7,7 +7,8 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 from ucxstore.base.options import DEFAULT_BUFFER_BUDGET
-from ucxstore.cli.common.command import CommandError, MissingError, open_store
+from ucxstore.cli.common.command import open_store
+from ucxstore.cli.common.status import CommandError, MissingError
 from ucxstore.cli.cp.locations import (
     Location,
     ServerLocation,
@@ -60,7 +61,8 @@ async def prepare(arguments: argparse.Namespace, locations: ExitStack) -> Copy:
         source = open_location(arguments.source, writes=False)
         entries = [entry async for entry in source.list()]
         if entries or source.unreadable:
-            return Copy(source, destination, await _plan_tree(arguments, entries, destination))
+            there = {} if arguments.all else {one.key: one async for one in destination.list()}
+            return Copy(source, destination, _checked(arguments, plan_copy, entries, there))
     split = split_location(arguments.source)
     if split is not None:
         folder, name = split
@@ -71,13 +73,6 @@ async def prepare(arguments: argparse.Namespace, locations: ExitStack) -> Copy:
             destination = open_location(folder, writes=True)
             return Copy(source, destination, _checked(arguments, plan_one, entry, target))
     raise MissingError(f"{arguments.source}: no values found")
-
-
-async def _plan_tree(
-    arguments: argparse.Namespace, entries: Sequence[Entry], destination: Location
-) -> CopyPlan:
-    there = {} if arguments.all else {entry.key: entry async for entry in destination.list()}
-    return _checked(arguments, plan_copy, entries, there)
 
 
 def _checked[**P](

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
@@ -23,7 +23,8 @@ from ucxstore.base.errors import GrantError
 from ucxstore.base.object_urls import open_object_store
 from ucxstore.base.zarr_compat import Buffer, cpu, default_buffer_prototype
 from ucxstore.cli.cat import split_key
-from ucxstore.cli.common.command import CommandError, UsageError, in_groups, parse_address, warn
+from ucxstore.cli.common.command import in_groups, parse_address, warn
+from ucxstore.cli.common.status import CommandError, UsageError
 from ucxstore.cli.cp.plan import GROUP_KEYS, Entry
 from ucxstore.client.listing import Listing
 from ucxstore.pipeline.access import access_to
@@ -41,37 +42,16 @@ _OTHER_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 PART_BYTES = 16 << 20
 
 
-class Location(Protocol):
-    """A tree of values, to copy from or to. Every failure names the key."""
-
-    max_keys: int
-    """The most values that one request reads or writes."""
-
-    @property
-    def unreadable(self) -> Sequence[str]:
-        """The folders that could not be opened as it was listed."""
-
-    def list(self) -> AsyncIterator[Entry]:
-        """List all values."""
-
-    async def find(self, key: str) -> Entry | None:
-        """Return the entry of one value; ``None`` for a missing key."""
-
-    def check(self, key: str) -> None:
-        """Raise `CommandError` if a key leads out of the tree."""
-
-    async def read(self, entries: Sequence[Entry]) -> Sequence[Buffer]:
-        """Read whole values."""
-
-    async def write(self, entries: Sequence[Entry], values: Sequence[Buffer]) -> None:
-        """Write whole values."""
-
-    def close(self) -> None:
-        """Release connections."""
-
-
 class ServerLocation:
-    """A ucxstore server: a request moves many values, without a copy."""
+    """A ucxstore server: a request moves many values, without a copy.
+
+    Attributes
+    ----------
+    max_keys : int
+        The most values that one request reads or writes.
+    unreadable : list of str
+        The folders that could not be opened as it was listed.
+    """
 
     max_keys = GROUP_KEYS
 
@@ -265,6 +245,10 @@ class DirectoryLocation(ObjectLocation):
     def check(self, key: str) -> None:
         if not (self._root / key).resolve().is_relative_to(self._root):
             raise CommandError(f"{self._name}: {key}: a symbolic link leads out of the directory")
+
+
+type Location = ServerLocation | ObjectLocation
+"""A tree of values, to copy from or to. Every failure names the key."""
 
 
 def is_server(location: str) -> bool:

@@ -73,7 +73,8 @@ def plan_copy(source: Sequence[Entry], there: Mapping[str, Entry]) -> CopyPlan:
     ValueError
         If a key cannot be written: it would lead out of the tree, or could not be read.
     """
-    plan = CopyPlan([], [], 0)
+    chunks: list[Entry] = []
+    metadata: list[Entry] = []
     present = 0
     for entry in source:
         _check(entry.key)
@@ -81,10 +82,10 @@ def plan_copy(source: Sequence[Entry], there: Mapping[str, Entry]) -> CopyPlan:
         if found is not None and is_same(entry, found):
             present += 1
         elif is_metadata(entry.key):
-            plan.metadata.append(entry)
+            metadata.append(entry)
         else:
-            plan.chunks.append(entry)
-    return CopyPlan(plan.chunks, plan.metadata, present)
+            chunks.append(entry)
+    return CopyPlan(chunks, metadata, present)
 
 
 def plan_one(entry: Entry, target: str) -> CopyPlan:

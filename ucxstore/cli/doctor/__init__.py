@@ -1,30 +1,23 @@
 """``ucxstore doctor``: find problems of UCX, this machine and the way to a server."""
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ucxstore.cli.common.command import (
-    Status,
     add_client_options,
     client_options,
     open_store,
     parse_address,
-    run,
 )
 from ucxstore.cli.common.parser import Parser, make_parser
+from ucxstore.cli.common.status import Status
 
 if TYPE_CHECKING:
     from ucxstore.base.address import Address
     from ucxstore.cli.doctor.advice import Finding
     from ucxstore.cli.doctor.steps import Visit
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run ``ucxstore doctor``; return the exit status."""
-    arguments = build_parser().parse_args(argv)
-    return run("doctor", lambda: _examine(arguments))
 
 
 def build_parser() -> Parser:
@@ -49,7 +42,8 @@ def build_parser() -> Parser:
     return parser
 
 
-def _examine(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; return the exit status."""
     options = client_options(arguments)
     if arguments.address is not None:
         parse_address(arguments.address)
@@ -61,7 +55,10 @@ def _examine(arguments: argparse.Namespace) -> int:
     from ucxstore.cli.doctor.steps import Visit
     from ucxstore.pipeline.selection import advise_on_pipeline
 
-    say = _say_nothing if arguments.json else _say
+    def say(line: str) -> None:
+        if not arguments.json:  # which has all at the end
+            print(line, flush=True)
+
     library, missing = find_ucx()
     machine = examine_machine(library)
     findings = advise_on_machine(library, machine, missing)
@@ -105,14 +102,6 @@ def _go(visit: "Visit", say: Callable[[str], None]) -> "list[Finding]":
     if visit.ports is not None and visit.way is not None:
         findings += advise_on_way(visit.ports, visit.way, check_local(None))
     return findings
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)
-
-
-def _say_nothing(line: str) -> None:
-    """Say nothing: JSON has all at the end."""
 
 
 @contextmanager

@@ -15,8 +15,8 @@ from ucxstore.base.errors import (
     UcxUnavailableError,
 )
 from ucxstore.base.options import Local
+from ucxstore.base.showing import size_text
 from ucxstore.base.ucx_library import UcxLibrary
-from ucxstore.cli.common.text import size_text
 from ucxstore.cli.doctor.machine import Machine
 from ucxstore.cli.doctor.measure import Way
 from ucxstore.cli.doctor.ports import Ports

@@ -18,8 +18,8 @@ from ucxstore.base.errors import (
     UcxStoreError,
     UnknownOutcomeError,
 )
+from ucxstore.base.showing import size_text
 from ucxstore.base.zarr_compat import cpu
-from ucxstore.cli.common.text import size_text
 from ucxstore.stores.store import UcxStore, connectors_of
 
 _PINGS = 200

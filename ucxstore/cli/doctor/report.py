@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from ucxstore.base.showing import printable, size_text
 from ucxstore.base.ucx_library import UcxLibrary
-from ucxstore.cli.common.text import printable, size_text
 from ucxstore.cli.doctor.advice import SHARED, Finding
 from ucxstore.cli.doctor.machine import Machine
 from ucxstore.cli.doctor.steps import Outcome, Visit

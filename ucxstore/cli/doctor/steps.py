@@ -9,8 +9,7 @@ from ucxstore.base.address import HostPort
 from ucxstore.base.errors import ConnectError, UcxStoreError
 from ucxstore.base.grants import is_grant
 from ucxstore.base.options import ClientOptions
-from ucxstore.base.showing import one_line
-from ucxstore.cli.common.text import size_text
+from ucxstore.base.showing import one_line, size_text
 from ucxstore.cli.doctor.advice import advise_on_failure
 from ucxstore.cli.doctor.measure import (
     NotMovedError,

@@ -9,8 +9,9 @@ from functools import partial
 from typing import IO, Any, cast
 
 from ucxstore.base import logs
-from ucxstore.cli.common.command import SHORT_SECRET, Status, UsageError, is_short, run
+from ucxstore.cli.common.command import SHORT_SECRET, is_short, run
 from ucxstore.cli.common.parser import Parser, make_parser
+from ucxstore.cli.common.status import Status, UsageError
 from ucxstore.cli.serve import show
 from ucxstore.cli.serve.settings import CONFIG_VARIABLE, OPTIONS, Settings, gather
 from ucxstore.server.options.command_options import CommandOptions

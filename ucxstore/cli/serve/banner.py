@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ucxstore import __version__
 from ucxstore.base import ucx_library
-from ucxstore.cli.common.text import printable, size_text
+from ucxstore.base.showing import printable, size_text
 from ucxstore.server.accepting.listen import is_loopback, resolve
 from ucxstore.server.locations import LocationKind, hide_password, parse_location
 from ucxstore.server.options.command_options import CommandOptions

@@ -7,8 +7,7 @@ from typing import Any
 
 from ucxstore.base.address import HostPort
 from ucxstore.base.secret import ENVIRONMENT_SECRET
-from ucxstore.base.showing import terminal_width
-from ucxstore.cli.common.text import columns, printable
+from ucxstore.base.showing import printable, terminal_width, text_columns
 from ucxstore.cli.serve.settings import Setting, Settings
 from ucxstore.server.locations import hide_password
 
@@ -20,7 +19,7 @@ def as_text(settings: Settings) -> str:
     rows = [("option", "value", "from")]
     for name, each in settings.by_name.items():
         rows.append((name, printable(_text(_value(each))), printable(each.origin)))
-    return "\n".join(columns(rows, width=terminal_width()))
+    return "\n".join(text_columns(rows, width=terminal_width()))
 
 
 def given(settings: Settings) -> Iterator[str]:
