@@ -6,7 +6,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from zarr.abc.codec import Codec, CodecPipeline, GetResult
-from zarr.abc.store import ByteGetter, ByteSetter
 from zarr.codecs import ShardingCodec
 from zarr.storage import StorePath
 
@@ -18,7 +17,6 @@ from ucxstore.base.zarr_compat import (
     ArraySpec,
     ArrayV3Metadata,
     NDBuffer,
-    SelectorTuple,
     V2Codec,
     default_buffer_prototype,
 )
@@ -75,10 +73,7 @@ class ArrayChunks:
         return KnownSelections()
 
     async def read(
-        self,
-        batch_info: Iterable[tuple[ByteGetter, ArraySpec, SelectorTuple, SelectorTuple, bool]],
-        out: NDBuffer,
-        drop_axes: tuple[int, ...],
+        self, batch_info: Iterable[Chunk], out: NDBuffer, drop_axes: tuple[int, ...]
     ) -> tuple[GetResult, ...]:
         """Read chunks, as zarr's pipelines do."""
         if not meter.active:
@@ -150,10 +145,7 @@ class ArrayChunks:
         return dict(zip(plan.left, others, strict=True))
 
     async def write(
-        self,
-        batch_info: Iterable[tuple[ByteSetter, ArraySpec, SelectorTuple, SelectorTuple, bool]],
-        value: NDBuffer,
-        drop_axes: tuple[int, ...],
+        self, batch_info: Iterable[Chunk], value: NDBuffer, drop_axes: tuple[int, ...]
     ) -> None:
         """Write chunks, as zarr's pipelines do."""
         if not meter.active:

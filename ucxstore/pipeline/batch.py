@@ -6,12 +6,14 @@ from itertools import batched
 from typing import Any, Self
 
 import numpy.typing as npt
+from zarr.abc.codec import GetResult
 from zarr.storage import StorePath
 
-from ucxstore.base.zarr_compat import ArraySpec, NDBuffer, cpu
+from ucxstore.base.zarr_compat import ArraySpec, NDBuffer, cpu, scatter_chunk
 from ucxstore.client.byte_ranges import NativeRange
-from ucxstore.client.memory import Layout
-from ucxstore.client.requests import Found, Lent
+from ucxstore.client.memory import Layout, Memory
+from ucxstore.client.requests import Found, Lent, Request, read_parts
+from ucxstore.pipeline.access import ChunkAccess
 from ucxstore.pipeline.codecs.compressors import Bytes
 from ucxstore.pipeline.geometry.runs import Runs, all_runs
 
@@ -60,6 +62,17 @@ class Batch:
         """Whether buffers of the batch are in host memory."""
         _, spec, *_ = self.chunks[0]
         return issubclass(spec.prototype.buffer, cpu.Buffer)
+
+    def scatter(self, chunk: NDBuffer | None, position: int, out: NDBuffer) -> GetResult:
+        """Put what is wanted of a chunk into an array; the fill value for a missing chunk."""
+        _, spec, chunk_selection, out_selection, _ = self.chunks[position]
+        return scatter_chunk(
+            None if chunk is None else chunk[chunk_selection],
+            out,
+            chunk_spec=spec,
+            out_selection=out_selection,
+            drop_axes=self.drop_axes,
+        )
 
     def key(self, position: int) -> str:
         """Return the key of a chunk, without the store's prefix."""
@@ -123,6 +136,11 @@ class RunBatch:
     sizes: list[int] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
     nbytes: list[int] = field(default_factory=list)
+
+    def request(self, access: ChunkAccess, out: Memory) -> Request[list[Any]]:
+        """Return the request that reads all of them into memory."""
+        keys = access.full_keys(self.keys)
+        return read_parts(keys, self.sources, self.targets, out, self.sizes, self.versions)
 
 
 @dataclass(slots=True)

@@ -53,19 +53,12 @@ class _Shape:
     shape: list[int]
     backwards: bool
     write: bool
-    fill: FillTest | None  # None if chunks are stored even if they hold only the fill value
+    fill: FillTest | None  # of a write that deletes chunks which hold only the fill value
     sizes: dict[tuple[int, ...], int] = field(default_factory=dict)
 
     def has(self, targets: list[int], counts: list[int]) -> bool:
         """Tell whether a box lies in the array, which may be shorter than the selection."""
         return not any(map(gt, map(add, targets, counts), self.view.shape))
-
-    def is_empty(self, targets: list[int]) -> bool:
-        """Tell whether zarr would delete the chunk rather than store it."""
-        fill = self.fill
-        if fill is None or fill.rules_out(self.view, targets):
-            return False
-        return fill.holds(self.view[tuple(map(slice, targets, map(add, targets, self.shape)))])
 
     def size(self, counts: list[int]) -> int:
         """Return the bytes of a box, or -1 if moving it row by row is more work."""
@@ -177,7 +170,7 @@ def find_boxes(batch: Batch, chain: Chain, positions: Sequence[int], *, write: b
         if size < 0:
             (rest if write else whole).append(position)
             continue
-        if write and shape.is_empty(targets):
+        if shape.fill is not None and shape.fill.holds(shape.view, targets, counts):
             empty.append(path.path)
             continue
         found = shape.batch

@@ -10,7 +10,7 @@ from zarr.abc.codec import GetResult
 
 from ucxstore.base import process
 from ucxstore.base.errors import ChunkSizeError
-from ucxstore.base.zarr_compat import NDBuffer, scatter_chunk
+from ucxstore.base.zarr_compat import NDBuffer
 from ucxstore.client.requests import Found, Lent, Request, borrow, get
 from ucxstore.pipeline.access import ChunkAccess
 from ucxstore.pipeline.batch import Batch, Group, split_ranges
@@ -149,7 +149,8 @@ class Decoding:
             position, whole, data = arrived.pop()  # frees the memory of the one before
             try:
                 if data is None:
-                    self.missing[position] = self._scatter(None, position)
+                    out = self._target(position)
+                    self.missing[position] = self._batch.scatter(None, position, out)
                 else:
                     in_place += self._decode(data, position, whole)
             except Exception as error:
@@ -199,14 +200,15 @@ class Decoding:
         """Decode a chunk; return whether the codec has written straight into the array."""
         _, spec, _, out_selection, _ = self._batch.chunks[position]
         chain = self._chain
+        out = self._target(position)
         encoded, nbytes = chain.unwrap(data, spec)
         if nbytes is None:
-            self._scatter(chain.decode(encoded, spec), position)
+            self._batch.scatter(chain.decode(encoded, spec), position, out)
             return False
         region: npt.NDArray[Any] | None = None
         if whole and self._straight:
             order = chain.order(spec)
-            array = self._target(position).as_numpy_array()
+            array = out.as_numpy_array()
             region = array[(*out_selection, ...)]
             values = contiguous_bytes(region, nbytes, order)
             if values is not None:
@@ -219,20 +221,10 @@ class Decoding:
             if region is not None and region.nbytes == nbytes:  # as below, but faster
                 put(values, region, order, array_nbytes=array.nbytes)
             else:
-                self._scatter(chain.finish(values, spec), position)
+                self._batch.scatter(chain.finish(values, spec), position, out)
         finally:
             self._scratch.append(scratch)
         return False
-
-    def _scatter(self, chunk: NDBuffer | None, position: int) -> GetResult:
-        _, spec, chunk_selection, out_selection, _ = self._batch.chunks[position]
-        return scatter_chunk(
-            None if chunk is None else chunk[chunk_selection],
-            self._target(position),
-            chunk_spec=spec,
-            out_selection=out_selection,
-            drop_axes=self._batch.drop_axes,
-        )
 
     def _target(self, position: int) -> NDBuffer:
         return self._targets[position] if self._targets else self._batch.values

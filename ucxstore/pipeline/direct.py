@@ -1,13 +1,10 @@
 """Read and write raw chunks straight between the user's array and the store."""
 
-from typing import Any
-
 from zarr.abc.codec import GetResult
 
-from ucxstore.base.zarr_compat import scatter_chunk
 from ucxstore.client.channel import Flight
 from ucxstore.client.memory import Memory, describe
-from ucxstore.client.requests import MISSING, delete, read_boxes, read_parts, write_boxes
+from ucxstore.client.requests import MISSING, delete, read_boxes, write_boxes
 from ucxstore.pipeline.access import ChunkAccess
 from ucxstore.pipeline.batch import Batch, BoxBatch, Group, Plan, RunBatch
 from ucxstore.pipeline.recycling import take_fresh_memory
@@ -42,14 +39,9 @@ class DirectRead:
             self._flight.start(read_boxes(keys, boxes.boxes, out, boxes.chunk_shape, self._result))
             self._started.append(boxes)
         if plan.runs.keys:
-            runs = plan.runs
             out = Memory(describe(array), array)
-            self._flight.start(
-                read_parts(
-                    full_keys(runs.keys), runs.sources, runs.targets, out, runs.sizes, runs.versions
-                )
-            )
-            self._started.append(runs)
+            self._flight.start(plan.runs.request(self._access, out))
+            self._started.append(plan.runs)
 
     def finish(self) -> dict[int, GetResult]:
         """Fill in missing chunks, and count all of them, once the flight has ended.
@@ -62,26 +54,18 @@ class DirectRead:
         results: dict[int, GetResult] = {}
         direct = read = 0
         for moved, answer in zip(self._started, self._flight.results(), strict=True):
-            missing = answer if isinstance(moved, BoxBatch) else _missing(answer)
+            missing = answer
+            if isinstance(moved, RunBatch):
+                missing = [index for index, status in enumerate(answer) if status == MISSING]
             for index in missing:
                 position = moved.positions[index]
-                results[position] = self._fill(position)
+                results[position] = self._batch.scatter(None, position, self._batch.values)
             direct += len(moved.keys)
             read += sum(moved.nbytes) - sum(moved.nbytes[index] for index in missing)
         mapped = 0 if self._result is None else self._result.mapped
         if direct:
             self._access.counters.add(direct=direct - mapped, mapped=mapped, bytes_read=read)
         return results
-
-    def _fill(self, position: int) -> GetResult:
-        _, spec, _, out_selection, _ = self._batch.chunks[position]
-        return scatter_chunk(
-            None,
-            self._batch.values,
-            chunk_spec=spec,
-            out_selection=out_selection,
-            drop_axes=self._batch.drop_axes,
-        )
 
 
 def start_writes(access: ChunkAccess, batch: Batch, plan: Plan[Group], flight: Flight) -> None:
@@ -92,7 +76,3 @@ def start_writes(access: ChunkAccess, batch: Batch, plan: Plan[Group], flight: F
         flight.start(write_boxes(keys, boxes.boxes, value, boxes.chunk_shape))
     if plan.empty:
         flight.start(delete(access.full_keys(plan.empty)))
-
-
-def _missing(statuses: list[Any]) -> list[int]:
-    return [index for index, status in enumerate(statuses) if status == MISSING]

@@ -4,7 +4,7 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from ucxstore.client.memory import Memory, describe
-from ucxstore.client.requests import ANY_VERSION, CHANGED, MISSING, READ, get, read_parts
+from ucxstore.client.requests import ANY_VERSION, CHANGED, MISSING, READ, get
 from ucxstore.pipeline.access import ChunkAccess
 from ucxstore.pipeline.batch import Group, RunBatch
 from ucxstore.pipeline.codecs.buffers import allocate
@@ -45,10 +45,10 @@ async def read_encoded(access: ChunkAccess, group: Group) -> Existing:
 
 async def read_raw(access: ChunkAccess, group: Group) -> Existing:
     """Read the runs of raw chunks that are not written, straight into new buffers for them."""
-    keys = access.full_keys(group.keys)
-    versions: list[int | None] = [ANY_VERSION] * len(keys)
+    versions: list[int | None] = [ANY_VERSION] * len(group.keys)
     if any(len(runs) > 1 for runs in group.runs):
         # All runs of a chunk must be of one value, so they are read by its version.
+        keys = access.full_keys(group.keys)
         heads = await access.channel.ask(get(keys, [[(1, 0, 0)]] * len(keys)))
         versions = [None if head is None else head[2] for head in heads]
     memory = allocate(group.nbytes)
@@ -57,16 +57,14 @@ async def read_raw(access: ChunkAccess, group: Group) -> Existing:
     for chunk, (chunk_runs, version) in enumerate(zip(group.runs, versions, strict=True)):
         for runs in chunk_runs if version is not None else ():
             batch.positions.append(chunk)
-            batch.keys.append(keys[chunk])
+            batch.keys.append(group.keys[chunk])
             batch.sources.append(runs)
             batch.targets.append(shifted(runs, starts[chunk]))
             batch.sizes.append(group.sizes[chunk])
             batch.versions.append(version or ANY_VERSION)
             batch.nbytes.append(count_bytes(runs))
     out = Memory(describe(memory), memory)
-    statuses = await access.channel.ask(
-        read_parts(batch.keys, batch.sources, batch.targets, out, batch.sizes, batch.versions)
-    )
+    statuses = await access.channel.ask(batch.request(access, out))
     pairs = list(zip(batch.nbytes, statuses, strict=True))
     received = sum(nbytes for nbytes, status in pairs if status == READ)
     if CHANGED in statuses:

@@ -1,6 +1,7 @@
 """Find chunks that hold only the fill value, in little time and memory."""
 
 from collections.abc import Iterator, Sequence
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -37,19 +38,18 @@ class FillTest:
             self._fill, np.generic | int | float | complex
         )
 
-    def rules_out(self, array: npt.NDArray[Any], index: Sequence[int]) -> bool:
-        """Tell whether one item of a chunk differs from the fill value.
+    def holds(self, array: npt.NDArray[Any], starts: Sequence[int], counts: Sequence[int]) -> bool:
+        """Tell whether a box of an array, of any strides, holds only the fill value.
 
-        It is cheap, and the first item of nearly every chunk differs. ``False`` decides nothing.
+        Its first item is looked at first. That is cheap, and in nearly every chunk it differs.
         """
-        if not self._is_number:  # some dates have no Python object
-            return False
-        item = array.item(*index)
-        # NaN differs from itself, and may well be the fill value.
-        return bool(item == item and item != self._fill)
-
-    def holds(self, chunk: npt.NDArray[Any]) -> bool:
-        """Tell whether all of `chunk`, of any strides, is the fill value."""
+        if self._is_number:  # some dates have no Python object
+            item = array.item(*starts)
+            # NaN differs from itself, and may well be the fill value.
+            if item == item and item != self._fill:
+                return False
+        box: tuple[Any, ...] = (*map(slice, starts, map(add, starts, counts)), ...)
+        chunk = array[box]
         wrap = self._buffer.from_ndarray_like
         if np.ndim(self._fill) > 0:  # numpy spreads it over the whole chunk, not over blocks
             return wrap(chunk).all_equal(self._fill)

@@ -40,14 +40,11 @@ class Merger:
         _, spec, *_ = chunk
         existing = None if stored is None else self._chain.load(stored, spec)
         made = merged(value, chunk, self._drop_axes, existing)
-        return None if self._is_empty(made) else self._chain.encode(made, spec)
-
-    def _is_empty(self, chunk: NDBuffer) -> bool:
-        """Tell whether zarr would delete the chunk rather than store it."""
-        array, fill = chunk.as_numpy_array(), self.fill
-        if fill is None or fill.rules_out(array, [0] * array.ndim):
-            return False
-        return fill.holds(array)
+        if self.fill is not None:  # as zarr, delete the chunk rather than store it
+            array = made.as_numpy_array()
+            if self.fill.holds(array, [0] * array.ndim, array.shape):
+                return None
+        return self._chain.encode(made, spec)
 
 
 def merged(

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from operator import add
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -174,8 +173,5 @@ class Maker:
         fill = self._merger.fill
         if fill is not None:
             for number, first in enumerate(boxes.starts.tolist()):
-                if not fill.rules_out(source, first):
-                    ends = map(add, first, boxes.counts)
-                    chunk: npt.NDArray[Any] = view_of(source, tuple(map(slice, first, ends)))
-                    stored[number] = not fill.holds(chunk)
+                stored[number] = not fill.holds(source, first, boxes.counts)
         return stored

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from zarr.abc.codec import GetResult
 
 from ucxstore.client.memory import Memory, describe
-from ucxstore.client.requests import READ, read_parts
+from ucxstore.client.requests import READ
 from ucxstore.pipeline.access import ChunkAccess
 from ucxstore.pipeline.batch import Batch, Group
 from ucxstore.pipeline.decode import Decoding
@@ -80,16 +80,7 @@ class ShardReading:
         async with access.channel.flight() as flight:
             if runs.keys:
                 out = Memory(describe(gathering.out), gathering.owners)
-                flight.start(
-                    read_parts(
-                        access.full_keys(runs.keys),
-                        runs.sources,
-                        runs.targets,
-                        out,
-                        runs.sizes,
-                        runs.versions,
-                    )
-                )
+                flight.start(runs.request(access, out))
             groups = gathering.groups()
             if groups:
                 changed |= await self._decode(gathering, groups)
