@@ -3,6 +3,10 @@
 zarr may move or change them in any release; `make test-zarr-next` runs our tests with the newest.
 """
 
+# All names are for others.
+# mypy: implicit-reexport
+# ruff: noqa: F401
+
 from zarr.codecs._v2 import V2Codec
 from zarr.core.array import AsyncArray, create_codec_pipeline
 from zarr.core.array_spec import ArrayConfig, ArraySpec
@@ -39,41 +43,3 @@ from zarr.core.indexing import (
 from zarr.core.metadata import ArrayMetadata, ArrayV3Metadata
 from zarr.core.metadata.v3 import ChunkGridMetadata
 from zarr.core.sync import sync
-
-__all__ = [
-    "ArrayConfig",
-    "ArrayMetadata",
-    "ArraySpec",
-    "ArrayV3Metadata",
-    "AsyncArray",
-    "BasicIndexer",
-    "Buffer",
-    "BufferPrototype",
-    "ChunkGrid",
-    "ChunkGridMetadata",
-    "ChunkProjection",
-    "ChunkTransform",
-    "HasEndianness",
-    "Indexer",
-    "IntDimIndexer",
-    "NDArrayLike",
-    "NDBuffer",
-    "OrthogonalIndexer",
-    "SelectorTuple",
-    "SliceDimIndexer",
-    "Struct",
-    "TBaseDType",
-    "TBaseScalar",
-    "V2Codec",
-    "ZDType",
-    "cpu",
-    "create_codec_pipeline",
-    "default_buffer_prototype",
-    "evolve_codecs",
-    "fill_value_or_default",
-    "get_indexer",
-    "numpy_buffer_prototype",
-    "resolve_aa_specs",
-    "scatter_chunk",
-    "sync",
-]
