@@ -107,7 +107,7 @@ class ClientOptions:
         normal = {
             "timeout": check_timeout("timeout", self.timeout),
             "connect_timeout": check_timeout("connect_timeout", self.connect_timeout),
-            "buffer_budget": check_buffer_budget(self.buffer_budget),
+            "buffer_budget": parse_positive("buffer_budget", self.buffer_budget),
             "map": check_map(self.map),
             "integrity": _check_decision("integrity", self.integrity),
             "encrypt": _check_decision("encrypt", self.encrypt),
@@ -151,14 +151,6 @@ def check_timeout(name: str, value: float) -> float:
     if not 0 < value <= MAX_TIMEOUT:  # which NaN fails, too
         raise ValueError(f"{name}: {value!r} is not between 0 and {MAX_TIMEOUT:.0f} seconds")
     return float(value)
-
-
-def check_buffer_budget(value: int | str) -> int:
-    """Return `value` as a number of bytes."""
-    size = parse_size("buffer_budget", value)
-    if size < 1:
-        raise ValueError(f"buffer_budget: {value!r} is less than a byte")
-    return size
 
 
 def check_nbytes(value: int | str) -> int:
@@ -205,6 +197,14 @@ def parse_size(name: str, value: int | str) -> int:
     return size
 
 
+def parse_positive(name: str, value: int | str) -> int:
+    """Do as `parse_size`, and refuse 0."""
+    size = parse_size(name, value)
+    if size < 1:
+        raise ValueError(f"{name}: {value!r} is less than a byte")
+    return size
+
+
 def _whole(name: str, value: object) -> int:
     """Return `value` as an integer; numpy has some of its own."""
     try:
@@ -224,10 +224,7 @@ def check_local(value: str | None) -> Local:
     """
     name = "local" if value is not None else "UCXSTORE_LOCAL"
     way = value if value is not None else os.environ.get(name) or "auto"
-    choices = get_args(Local.__value__)
-    if way not in choices:
-        raise ValueError(f"{name}: {way!r} is neither {' nor '.join(map(repr, choices))}")
-    return cast(Local, way)
+    return cast(Local, _check_choice(name, way, get_args(Local.__value__)))
 
 
 def check_map(value: object) -> Map:
@@ -253,10 +250,13 @@ def check_map_files(value: object) -> bool:
 
 def check_progress(value: str) -> Progress:
     """Return `value` if it is a mode of the progress thread."""
-    choices = get_args(Progress.__value__)
+    return cast(Progress, _check_choice("progress", value, get_args(Progress.__value__)))
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> str:
     if value not in choices:
-        raise ValueError(f"progress: {value!r} is neither {' nor '.join(map(repr, choices))}")
-    return cast(Progress, value)
+        raise ValueError(f"{name}: {value!r} is neither {' nor '.join(map(repr, choices))}")
+    return value
 
 
 def normalize_ucx(options: Mapping[str, UcxValue] | None) -> UcxOptions:

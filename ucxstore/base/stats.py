@@ -1,6 +1,6 @@
 """The counters of stores and servers, as they are shown."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any, ClassVar, Literal, NoReturn, cast
@@ -501,12 +501,13 @@ def parse_server_stats(text: bytes) -> ServerStats:
         If something is missing or of another type.
     """
     found = Fields.read(text, "the counters of a server", _MAX_STATS_BYTES)
+    numbers: dict[str, Any] = {each.name: found.number(each.name) for each in figures()}
     return ServerStats(
         asked_by=found.integer("asked_by"),
-        **_numbers(found, [each.name for each in figures()]),
-        clients=[_client(one) for one in found.each("clients")],
-        spaces=[_space(one) for one in found.each("spaces")],
-        origins=[_origin(one) for one in found.each("origins")],
+        **numbers,
+        clients=_read_all(ClientStats, found.each("clients")),
+        spaces=_read_all(SpaceStats, found.each("spaces")),
+        origins=_read_all(OriginStats, found.each("origins")),
     )
 
 
@@ -518,35 +519,20 @@ def parse_sessions(found: Fields) -> tuple[list[ClientStats], bool]:
     ProtocolError
         If something is missing or of another type.
     """
-    return [_client(one) for one in found.each("sessions")], found.flag("more")
+    return _read_all(ClientStats, found.each("sessions")), found.flag("more")
 
 
-def _client(found: Fields) -> ClientStats:
-    return ClientStats(
-        peer=found.text("peer"),
-        origin=found.text("origin"),
-        lanes=found.texts("lanes"),
-        encrypted=found.flag("encrypted"),
-        held=found.integers("held"),
-        **_numbers(found, _numbers_of(ClientStats)),
-    )
+# By the type of a counter, how it is read.
+_READ: dict[Any, Callable[[Fields, str], Any]] = {
+    int: Fields.number,
+    float: Fields.number,
+    bool: Fields.flag,
+    str: Fields.text,
+    list[str]: Fields.texts,
+    dict[str, int]: Fields.integers,
+}
 
 
-def _origin(found: Fields) -> OriginStats:
-    return OriginStats(
-        origin=found.text("origin"),
-        held=found.integers("held"),
-        **_numbers(found, _numbers_of(OriginStats)),
-    )
-
-
-def _space(found: Fields) -> SpaceStats:
-    return SpaceStats(name=found.text("name"), **_numbers(found, _numbers_of(SpaceStats)))
-
-
-def _numbers(found: Fields, names: Iterable[str]) -> dict[str, Any]:
-    return {name: found.number(name) for name in names}
-
-
-def _numbers_of(of: type[StatsTable]) -> list[str]:
-    return [each.name for each in fields(cast(Any, of)) if each.type in (int, float)]
+def _read_all[T: StatsTable](of: type[T], many: Iterable[Fields]) -> list[T]:
+    readers = {each.name: _READ[each.type] for each in fields(cast(Any, of))}
+    return [of(**{name: read(one, name) for name, read in readers.items()}) for one in many]

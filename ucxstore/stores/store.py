@@ -27,7 +27,7 @@ from ucxstore.base.options import (
     check_map_files,
     check_nbytes,
     check_timeout,
-    parse_size,
+    parse_positive,
     reached_by,
 )
 from ucxstore.base.secret import Secret
@@ -49,7 +49,7 @@ from ucxstore.stores.allocation import Allocation
 from ucxstore.stores.channel_store import ChannelStore
 from ucxstore.stores.scratch import DEFAULT_TIMEOUT as SCRATCH_TIMEOUT
 from ucxstore.stores.scratch import Lease, Scratch, new_name
-from ucxstore.stores.viewing import Viewing, run, run_sync
+from ucxstore.stores.viewing import Viewing
 
 if TYPE_CHECKING:
     from ucxstore.base.stats import ServerStats, StoreStats
@@ -495,9 +495,7 @@ class UcxStore(ChannelStore):
 
     def scratch_sync(self, quota: int | str, timeout: float = SCRATCH_TIMEOUT) -> Scratch[Self]:
         """Do as `scratch`, blocking."""
-        size = parse_size("quota", quota)
-        if size < 1:
-            raise ValueError(f"quota: {quota!r} is less than a byte")
+        size = parse_positive("quota", quota)
         name = new_name()
         whole = self.at(f"{SCRATCH_FOLDER}{name}", {})
         lease = Lease(name, whole._channel, check_timeout("timeout", timeout))
@@ -546,15 +544,13 @@ class UcxStore(ChannelStore):
         whole. What is not in the page cache is read when it is first looked at, and the thread
         waits for the disk then.
         """
-        channel = self._channel
-        viewing = self._viewing(channel, map, map_files)
-        return await run(viewing.value(self._keyspace.full_key(key)), channel)
+        viewing = self._viewing(map, map_files)
+        return await viewing.run(viewing.value(self._keyspace.full_key(key)))
 
     def view_sync(self, key: str, *, map: Map = "auto", map_files: bool = False) -> View | None:
         """Do as `view`, blocking."""
-        channel = self._channel
-        viewing = self._viewing(channel, map, map_files)
-        return run_sync(viewing.value(self._keyspace.full_key(key)), channel)
+        viewing = self._viewing(map, map_files)
+        return viewing.run_sync(viewing.value(self._keyspace.full_key(key)))
 
     async def view_array(
         self, array: Any, selection: Any = ..., *, map: Map = "auto", map_files: bool = False
@@ -591,17 +587,15 @@ class UcxStore(ChannelStore):
         ValueError
             If the array is not at the servers of this store.
         """
-        channel = self._channel
-        viewing = self._viewing(channel, map, map_files)
-        return await run(viewing.part(self._check_array(array), selection), channel)
+        viewing = self._viewing(map, map_files)
+        return await viewing.run(viewing.part(self._check_array(array), selection))
 
     def view_array_sync(
         self, array: Any, selection: Any = ..., *, map: Map = "auto", map_files: bool = False
     ) -> View:
         """Do as `view_array`, blocking."""
-        channel = self._channel
-        viewing = self._viewing(channel, map, map_files)
-        return run_sync(viewing.part(self._check_array(array), selection), channel)
+        viewing = self._viewing(map, map_files)
+        return viewing.run_sync(viewing.part(self._check_array(array), selection))
 
     # ---- writing without a copy ----
 
@@ -652,10 +646,9 @@ class UcxStore(ChannelStore):
 
         return Allocation(self, key, full, core.allocate(size))
 
-    def _viewing(self, channel: Channel, mapping: Map, map_files: bool) -> Viewing:
-        return Viewing(
-            channel, self._counters, check_map(mapping), files=check_map_files(map_files)
-        )
+    def _viewing(self, mapping: Map, map_files: bool) -> Viewing:
+        checked, files = check_map(mapping), check_map_files(map_files)
+        return Viewing(self._channel, self._counters, checked, files=files)
 
     def _check_array(self, array: object) -> AsyncArray[Any]:
         """Return zarr's asynchronous array, which is at the servers of this store."""

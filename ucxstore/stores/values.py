@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import AsyncIterator, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from ucxstore.base.address import Address, HostPort
@@ -11,7 +10,6 @@ from ucxstore.base.errors import AddressError
 from ucxstore.base.options import ClientOptions
 from ucxstore.client import requests
 from ucxstore.client.byte_ranges import NativeRange
-from ucxstore.client.channel import Channel
 from ucxstore.client.identities import Identities
 from ucxstore.client.keyspace import Keyspace
 from ucxstore.client.listing import Listing
@@ -47,12 +45,8 @@ class Values:
         self._keyspace = Keyspace(self._address.prefix, type(self).__name__)
         servers, scratch = self._address.servers, self._keyspace.in_scratch
         self._connectors = connectors_to(servers, options)
-        self._channel: Channel = channel_over(
-            self._connectors,
-            Identities(servers, scratch=scratch),
-            Counters(),
-            options,
-        )
+        identities = Identities(servers, scratch=scratch)
+        self._channel = channel_over(self._connectors, identities, Counters(), options)
         self.unreadable: list[str] = []
         self._listing = Listing(self._channel, self._keyspace, self.unreadable.extend)
 
@@ -76,15 +70,13 @@ class Values:
 
     # ---- listing ----
 
-    async def names(self) -> AsyncIterator[Sequence[str]]:
+    def names(self) -> AsyncIterator[Sequence[str]]:
         """Yield the names of keys and folders directly below the prefix, page by page."""
-        async for page in self._listing.names(""):
-            yield page
+        return self._listing.names("")
 
-    async def keys(self) -> AsyncIterator[Sequence[str]]:
+    def keys(self) -> AsyncIterator[Sequence[str]]:
         """Yield all keys below the prefix in order, without it, page by page."""
-        async for page in self._listing.keys(""):
-            yield page
+        return self._listing.keys("")
 
     async def sizes(self, keys: Sequence[str]) -> list[int | None]:
         """Return the sizes of values by one request; ``None`` for missing keys."""
@@ -162,11 +154,6 @@ class Values:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Let go of the connections, which are closed with the last who uses them."""
         del self._listing, self._channel

@@ -1,7 +1,7 @@
 """Find values, and parts of arrays, to view, or make copies of them: for `UcxStore.view`.
 
 What must be asked or waited for on the way is a step, which is yielded. So the same functions serve
-those who block and those who do not: `run_sync` and `run` take their steps.
+those who block and those who do not: `Viewing.run_sync` and `Viewing.run` take their steps.
 """
 
 import asyncio
@@ -33,34 +33,6 @@ type Step = Request[Any] | Callable[[], Any] | Coroutine[Any, Any, Any]
 type Steps[T] = Generator[Step, Any, T]
 
 
-def run_sync[T](steps: Steps[T], channel: Channel) -> T:
-    """Take steps, blocking, and return what they come to."""
-    answer: Any = None
-    while True:
-        try:
-            step = steps.send(answer)
-        except StopIteration as end:
-            return cast(T, end.value)
-        if isinstance(step, Request):
-            answer = channel.ask_sync(step)
-        else:
-            answer = step() if callable(step) else sync(step)
-
-
-async def run[T](steps: Steps[T], channel: Channel) -> T:
-    """Do as `run_sync`, without blocking the event loop."""
-    answer: Any = None
-    while True:
-        try:
-            step = steps.send(answer)
-        except StopIteration as end:
-            return cast(T, end.value)
-        if isinstance(step, Request):
-            answer = await channel.ask(step)
-        else:
-            answer = await (asyncio.to_thread(step) if callable(step) else step)
-
-
 class Viewing:
     """Views of values at the servers of a store.
 
@@ -80,6 +52,32 @@ class Viewing:
         self._counters = counters
         self._mapping = mapping
         self._files = files
+
+    def run_sync[T](self, steps: Steps[T]) -> T:
+        """Take steps, blocking, and return what they come to."""
+        answer: Any = None
+        while True:
+            try:
+                step = steps.send(answer)
+            except StopIteration as end:
+                return cast(T, end.value)
+            if isinstance(step, Request):
+                answer = self._channel.ask_sync(step)
+            else:
+                answer = step() if callable(step) else sync(step)
+
+    async def run[T](self, steps: Steps[T]) -> T:
+        """Do as `run_sync`, without blocking the event loop."""
+        answer: Any = None
+        while True:
+            try:
+                step = steps.send(answer)
+            except StopIteration as end:
+                return cast(T, end.value)
+            if isinstance(step, Request):
+                answer = await self._channel.ask(step)
+            else:
+                answer = await (asyncio.to_thread(step) if callable(step) else step)
 
     def value(self, key: str) -> Steps[View | None]:
         """View a whole value; ``None`` if it is missing."""
