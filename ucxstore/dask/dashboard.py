@@ -121,29 +121,21 @@ def _sections(name: str, stats: DeploymentStats) -> Iterator[str]:
     workers = stats.workers
     everybody: list[tuple[str, WorkerStats | DeploymentStats]] = [*workers.items(), ("all", stats)]
     lanes = list(stats.lane_bytes)
+    servers = [*(one.server for one in workers.values()), f"{stats.servers} servers"]
     rows = [
         (
             worker,
-            one.server,
+            server,
             size_text(one.memory_bytes),
             size_text(one.memory_limit_bytes),
             str(one.connected),
             f"{one.gets + one.gets_seen:,}",
             f"{one.sets:,}",
         )
-        for worker, one in workers.items()
+        for (worker, one), server in zip(everybody, servers, strict=True)
     ]
     header = ("worker", "server", "memory", "limit", "clients", "gets", "sets")
-    total = (
-        "all",
-        f"{stats.servers} servers",
-        size_text(stats.memory_bytes),
-        size_text(stats.memory_limit_bytes),
-        str(stats.connected),
-        f"{stats.gets + stats.gets_seen:,}",
-        f"{stats.sets:,}",
-    )
-    yield f"<h3>Servers</h3><div>{html_table([*rows, total], header, right=range(2, 7))}</div>"
+    yield f"<h3>Servers</h3><div>{html_table(rows, header, right=range(2, 7))}</div>"
     by_lane = [
         (worker, *(size_text(one.lane_bytes.get(lane, 0)) for lane in lanes))
         for worker, one in everybody

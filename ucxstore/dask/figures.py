@@ -1,12 +1,12 @@
 """What the servers of a deployment, and the stores in its workers, have counted."""
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from ucxstore.base import process
-from ucxstore.base.counters import Totals, keep_totals
+from ucxstore.base.counters import Totals
 from ucxstore.base.stats import ChunkStats, parse_server_stats
 
 # Two workers in one process have the same stores: what these count is added up once.
@@ -126,7 +126,7 @@ class DeploymentStats(WorkStats):
                 lanes[lane] = lanes.get(lane, 0) + nbytes
         of_stores = {field.name for field in fields(ChunkStats)}
         counted: dict[str, Any] = {
-            name: _sum(processes if name in of_stores else workers.values(), name)
+            name: sum(one[name] for one in (processes if name in of_stores else workers.values()))
             for name in _SUMMED
         }
         return cls(
@@ -135,10 +135,6 @@ class DeploymentStats(WorkStats):
             workers=dict(sorted(workers.items())),
             **counted,
         )
-
-
-def _sum(stats: Iterable[WorkerStats], name: str) -> int:
-    return sum(one[name] for one in stats)
 
 
 def figures_of(
@@ -162,8 +158,3 @@ def figures_of(
         **totals.read(),
         "process": _process,
     }
-
-
-def totals() -> Totals:
-    """Return what all stores of this process count from the first call on."""
-    return keep_totals()

@@ -13,8 +13,9 @@ from distributed.comm.addressing import get_address_host
 from distributed.diagnostics.plugin import WorkerPlugin
 
 from ucxstore.base.address import Address, HostPort
+from ucxstore.base.counters import keep_totals
 from ucxstore.dask.dashboard import METRIC as FIGURES
-from ucxstore.dask.figures import figures_of, totals
+from ucxstore.dask.figures import figures_of
 from ucxstore.dask.secret import DeploymentSecret
 from ucxstore.server.locations import LocationKind, parse_location
 from ucxstore.server.opening.directories import check_directory
@@ -121,7 +122,7 @@ class ServerPlugin(WorkerPlugin):
         host = "127.0.0.1" if worker.startswith(_INPROC) else get_address_host(worker)
         secret = self._options.secret
         assert secret is not None
-        self._totals = totals()  # before a task makes a store
+        self._totals = keep_totals()  # before a task makes a store
         self._held = DeploymentSecret.hold(self.name, secret.reveal())
         try:
             self._server = Server.from_options(
