@@ -324,7 +324,7 @@ def test_a_secret_file_that_cannot_be_opened_is_named(
 ) -> None:
     for command in (["ls", address], ["cp", address, tmp_path], ["grant", "x/"], ["info", address]):
         with monkeypatch.context() as patch:
-            patch.setattr("ucxstore.cli.cp._leave", sys.exit)
+            patch.setattr("ucxstore.cli.cp.leave", sys.exit)
             done = run(*command, "--secret-file", "/nope")
             assert (done.returncode, done.stderr) == (
                 2,

@@ -123,19 +123,16 @@ def check_description(value: object) -> None:
 
 @contextmanager
 def _progress(description: str) -> Iterator[Meter]:
+    global active
     meter = Meter(open_bar(description))
-    _change(lambda meters: (*meters, meter))
+    with _lock:
+        active = (*active, meter)
     try:
         yield meter
     finally:
-        _change(lambda meters: tuple(one for one in meters if one is not meter))
+        with _lock:
+            active = tuple(one for one in active if one is not meter)
         meter.close()
-
-
-def _change(change: Callable[[tuple[Meter, ...]], tuple[Meter, ...]]) -> None:
-    global active
-    with _lock:
-        active = change(active)
 
 
 def _forget_all() -> None:

@@ -100,7 +100,8 @@ def open_object_store(
         bare = {name: name.upper().removeprefix(prefix) for name in config}
         client = {bare[name]: config.pop(name) for name in bare if bare[name] in _CLIENT}
         # These replace all that obstore would take from the environment.
-        client = _client_variables(prefix) | client
+        variables = {name: os.environ.get(prefix + name) for name in _CLIENT}
+        client = {name: text for name, text in variables.items() if text is not None} | client
         plain = _plain_endpoint(prefix, groups, config)
         if plain and str(client.get(_ALLOW)).lower() not in _YES:
             client[_ALLOW] = "true"
@@ -111,10 +112,6 @@ def open_object_store(
         if client:
             more["client_options"] = {name.lower(): text for name, text in client.items()}
     return from_url(url, config=config or None, **more)
-
-
-def _client_variables(prefix: str) -> dict[str, str]:
-    return {name: os.environ[prefix + name] for name in _CLIENT if prefix + name in os.environ}
 
 
 def _plain_endpoint(

@@ -1,7 +1,7 @@
 """The command line ``ucxstore``. Each command is a module or package, imported when it runs.
 
 Each has ``build_parser``, which makes its parser, and ``run``, which takes the parsed arguments and
-returns the exit status, or is a coroutine function that does. A command that needs more has
+returns the exit status, or nothing; it may be a coroutine function. A command that needs more has
 ``main`` instead, which takes the arguments as they were given. A command imports what takes long
 once its arguments are known to be right.
 """

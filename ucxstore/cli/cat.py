@@ -30,8 +30,8 @@ def build_parser() -> Parser:
     return parser
 
 
-async def run(arguments: argparse.Namespace) -> int:
-    """Run the command; return the exit status."""
+async def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     part = _parse_range(arguments.range)
     keys = [split_key(address) for address in arguments.address]  # all, before one is written
     for address, (at, name) in zip(arguments.address, keys, strict=True):
@@ -42,7 +42,6 @@ async def run(arguments: argparse.Namespace) -> int:
             raise MissingError(f"{address}: no such key")
         sys.stdout.buffer.write(value)
     sys.stdout.buffer.flush()
-    return 0
 
 
 def split_key(text: str) -> tuple[Address, str]:

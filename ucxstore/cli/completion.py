@@ -22,8 +22,8 @@ def build_parser() -> Parser:
     return parser
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Run the command; return the exit status."""
+def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     import shtab
 
     from ucxstore.cli import make_tree
@@ -32,7 +32,6 @@ def run(arguments: argparse.Namespace) -> int:
     for each in parsers:
         _mark_files(each)
     print(shtab.complete(parser, shell=arguments.shell))
-    return 0
 
 
 def _mark_files(parser: argparse.ArgumentParser) -> None:

@@ -81,7 +81,7 @@ def build_parser() -> Parser:
     return parser
 
 
-def _main(arguments: argparse.Namespace) -> int:
+def _main(arguments: argparse.Namespace) -> None:
     if not 0 < arguments.size <= _MOST_MEGABYTES:
         raise UsageError(f"--size: {arguments.size:g} MB is not between 0 and {_MOST_MEGABYTES}")
     # The grid has ten chunks along each axis.
@@ -118,7 +118,6 @@ def _main(arguments: argparse.Namespace) -> int:
     failures = [result for result in results if result.error]
     if failures:
         raise CommandError(f"{len(failures)} of {len(results)} transfers failed")
-    return 0
 
 
 def _estimate(count: int, megabytes: float) -> str:

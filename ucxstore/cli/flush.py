@@ -21,8 +21,8 @@ def build_parser() -> Parser:
     return parser
 
 
-async def run(arguments: argparse.Namespace) -> int:
-    """Run the command; return the exit status."""
+async def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     check_address(arguments, prefix=True)
     with connect(arguments, arguments.address) as values:
         answer = await operate(values, do="flush", name=values.prefix)
@@ -32,4 +32,3 @@ async def run(arguments: argparse.Namespace) -> int:
     if read := answer.integer("read"):
         parts.append(f"clients of the server's host still read {size_text(read)} of dropped values")
     print("; ".join(parts))
-    return 0

@@ -3,7 +3,13 @@
 import argparse
 import sys
 
-from ucxstore.cli.common.command import add_secret_option, find_secret, write_private
+from ucxstore.cli.common.command import (
+    add_output_option,
+    add_secret_option,
+    find_secret,
+    usage_errors,
+    write_private,
+)
 from ucxstore.cli.common.parser import Parser, make_parser
 from ucxstore.cli.common.status import UsageError
 
@@ -32,20 +38,15 @@ def build_parser() -> Parser:
         help="how long it is valid: 90s, 30m, 8h, 7d (default: for ever)",
     )
     add_secret_option(parser, "a file with the secret, or with a grant to narrow")
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        help="write it to a new file that only you can read (default: print it)",
-    )
+    add_output_option(parser)
     return parser
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Run the command; return the exit status."""
+def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     from ucxstore.base import grants
 
-    try:
+    with usage_errors():
         secret = find_secret(arguments)
         if secret is None:
             raise UsageError("no secret: give --secret-file, UCXSTORE_SECRET, UCXSTORE_SECRET_FILE")
@@ -55,12 +56,6 @@ def run(arguments: argparse.Namespace) -> int:
             expires=arguments.expires,
             operator=arguments.operator,
         )
-    except (ValueError, OSError) as error:
-        raise UsageError(str(error)) from error
     text = granted.reveal()
-    if arguments.output is None:
-        print(text.decode())
-    else:
-        write_private(arguments.output, text + b"\n")
+    write_private(arguments.output, text)
     print(f"opens {grants.describe(grants.credentials_of(text).caveats)}", file=sys.stderr)
-    return 0

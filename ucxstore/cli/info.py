@@ -29,8 +29,8 @@ def build_parser() -> Parser:
     return parser
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Run the command; return the exit status."""
+def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     with open_store(arguments, arguments.address) as store:
         from ucxstore.stores.description import describe
 
@@ -42,7 +42,6 @@ def run(arguments: argparse.Namespace) -> int:
             raise CommandError(f"{store}: metadata cannot be read: {error}") from error
         shown = json.dumps(as_json(found)) if arguments.json else "\n".join(tree(found, str(store)))
         print(shown)
-    return 0
 
 
 def as_json(found: "Description") -> dict[str, object]:

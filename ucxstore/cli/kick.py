@@ -31,8 +31,8 @@ def build_parser() -> Parser:
     return parser
 
 
-async def run(arguments: argparse.Namespace) -> int:
-    """Run the command; return the exit status."""
+async def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     check_address(arguments)
     which: dict[str, Any] = (
         {"session": arguments.session} if arguments.origin is None else {"origin": arguments.origin}
@@ -47,4 +47,3 @@ async def run(arguments: argparse.Namespace) -> int:
             )
             raise MissingError(f"{values}: {missing}")
     print(f"ended {count_text(ended, 'session')}")
-    return 0

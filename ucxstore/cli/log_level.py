@@ -30,12 +30,11 @@ def build_parser() -> Parser:
     return parser
 
 
-async def run(arguments: argparse.Namespace) -> int:
-    """Run the command; return the exit status."""
+async def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     check_address(arguments)
     new: dict[str, Any] = {} if arguments.level is None else {"level": arguments.level}
     with connect(arguments, arguments.address) as values:
         answer = await operate(values, do="log-level", **new)
     level, before = printable(answer.text("level")), printable(answer.text("before"))
     print(level if arguments.level is None else f"{level}, before: {before}")
-    return 0

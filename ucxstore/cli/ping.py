@@ -38,8 +38,8 @@ def build_parser() -> Parser:
     return parser
 
 
-async def run(arguments: argparse.Namespace) -> int:
-    """Run the command; return the exit status."""
+async def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     import asyncio
 
     if arguments.count < 1:
@@ -70,7 +70,6 @@ async def run(arguments: argparse.Namespace) -> int:
             f"{len(times)} round trips: min {_text(least)}, median {_text(middle)}, "
             f"max {_text(most)}"
         )
-    return 0
 
 
 def _text(seconds: float) -> str:

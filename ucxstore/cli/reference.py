@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Iterator
 
 from ucxstore.cli import parsers
-from ucxstore.cli.common.parser import Parser, help_of
+from ucxstore.cli.common.parser import Parser, help_of, takes_value
 
 _HEAD = """\
 # Command line
@@ -109,7 +109,8 @@ def _describe(parser: Parser) -> Iterator[str]:
     yield "| argument | what it is |"
     yield "|---|---|"
     for action in (*arguments, *options):
-        yield f"| {_name(action)} | {_cell(_help(action))} |"
+        values = {"default": action.default, "prog": "", "metavar": action.metavar}
+        yield f"| {_name(action)} | {_cell(help_of(action) % values)} |"
     yield ""
 
 
@@ -124,14 +125,10 @@ def _name(action: argparse.Action) -> str:
     if not action.option_strings:
         return f"`{_metavar(action)}`"
     value = ""
-    if action.nargs != 0 and not isinstance(action, argparse.BooleanOptionalAction):
+    if takes_value(action):
         choices = action.choices
         value = f" {action.metavar or '{' + ','.join(map(str, choices or ())) + '}'}"
     return ", ".join(f"`{flag}{value}`" for flag in action.option_strings)
-
-
-def _help(action: argparse.Action) -> str:
-    return help_of(action) % {"default": action.default, "prog": "", "metavar": action.metavar}
 
 
 def _cell(text: str) -> str:

@@ -25,8 +25,8 @@ def build_parser() -> Parser:
     return parser
 
 
-async def run(arguments: argparse.Namespace) -> int:
-    """Run the command; return the exit status."""
+async def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     check_address(arguments)
     from ucxstore.base.stats import parse_sessions
 
@@ -38,7 +38,6 @@ async def run(arguments: argparse.Namespace) -> int:
                 print(json.dumps(one) if arguments.json else describe(one))
             last = page[-1]["id"] if page else last
             more = more and bool(page)
-    return 0
 
 
 def describe(session: "ClientStats") -> str:

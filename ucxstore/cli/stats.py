@@ -52,8 +52,8 @@ def build_parser() -> Parser:
     return parser
 
 
-async def run(arguments: argparse.Namespace) -> int:
-    """Run the command; return the exit status."""
+async def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     import asyncio
 
     from ucxstore.base.options import MAX_TIMEOUT
@@ -70,7 +70,7 @@ async def run(arguments: argparse.Namespace) -> int:
             shown = json.dumps(now) if arguments.json else report(str(values), now, before)
             print(shown, flush=True)
             if pause is None:
-                return 0
+                return
             if not arguments.json:
                 print()
             before = now

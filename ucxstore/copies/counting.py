@@ -212,14 +212,10 @@ def _stored(blocks: Iterable[_Block], nbytes: int) -> set[int]:
         # A mapping has whole pages, so the value may be up to a page smaller.
         whole_pages = block.size % mmap.PAGESIZE == 0
         size = block.size - mmap.PAGESIZE + 1 if whole_pages else block.size
-        if block.size > _SMALL_VALUE and size <= left and _is_of_storage(block.record):
+        if block.size > _SMALL_VALUE and size <= left and _comes_from(block.record, _STORAGES):
             records.add(id(block.record))
             left -= size
     return records
-
-
-def _is_of_storage(record: AllocationRecord) -> bool:
-    return _comes_from(record, _STORAGES)
 
 
 def _is_shared(record: AllocationRecord) -> bool:

@@ -2,6 +2,7 @@
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 
 import zarr
 
@@ -10,8 +11,6 @@ from ucxstore.base import process
 # More threads than this are not faster than the memory that they read and write.
 _MOST = 32
 
-_pool: ThreadPoolExecutor | None = None
-_size = 0
 _lock = process.lock()
 
 
@@ -20,20 +19,16 @@ def codec_threads() -> tuple[ThreadPoolExecutor, int]:
 
     Without that setting there is one for each core that this process may use.
     """
-    global _pool, _size
     wanted = zarr.config.get("threading.max_workers", None)
     size = max(1, int(wanted)) if wanted else min(len(os.sched_getaffinity(0)), _MOST)
     with _lock:
-        if _pool is None or size != _size:
-            # Reads and writes that use the old pool keep it. Its threads end with the last of them.
-            _pool = ThreadPoolExecutor(size, "ucxstore-codec")
-            _size = size
-        return _pool, size
+        return _pool_of(size), size
 
 
-def _forget_in_child() -> None:
-    global _pool
-    _pool = None  # its threads are the parent's
+# Reads and writes that use the pool of another size keep it. Its threads end with the last of them.
+@lru_cache(1)
+def _pool_of(size: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(size, "ucxstore-codec")
 
 
-process.in_child(_forget_in_child)
+process.in_child(_pool_of.cache_clear)  # its threads are the parent's

@@ -8,10 +8,11 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ucxstore.base.showing import one_line, printable
 from ucxstore.cli.common.parser import Parser, add_ucx_option, parse_pairs
@@ -106,6 +107,15 @@ def warn(text: str) -> None:
     print(f"ucxstore: warning: {text}", file=sys.stderr)
 
 
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """Report what cannot be used as a mistake in the command."""
+    try:
+        yield
+    except (ValueError, TypeError, OSError) as error:
+        raise UsageError(str(error)) from error
+
+
 def client_options(arguments: argparse.Namespace) -> "ClientOptions":
     """Return the options of a connection; say on standard error when it waits for its server.
 
@@ -118,15 +128,13 @@ def client_options(arguments: argparse.Namespace) -> "ClientOptions":
     from ucxstore.client import patience
 
     patience.tell = partial(_say, arguments.prog)
-    try:
+    with usage_errors():
         return ClientOptions.of(
             timeout=arguments.timeout,
             connect_timeout=arguments.timeout,
             secret=find_secret(arguments),
             ucx=parse_pairs("--ucx", arguments.ucx),
         )
-    except (ValueError, TypeError, OSError) as error:
-        raise UsageError(str(error)) from error
 
 
 def _say(prog: str, text: str) -> None:
@@ -142,12 +150,9 @@ def parse_address(text: str) -> "Address":
         If it is none.
     """
     from ucxstore.base.address import Address
-    from ucxstore.base.errors import AddressError
 
-    try:
+    with usage_errors():
         return Address.parse(text)
-    except AddressError as error:
-        raise UsageError(str(error)) from error
 
 
 def open_values(arguments: argparse.Namespace, address: "str | Address") -> "Values":
@@ -158,13 +163,10 @@ def open_values(arguments: argparse.Namespace, address: "str | Address") -> "Val
     UsageError
         If the address or an option cannot be used.
     """
-    from ucxstore.base.errors import AddressError
     from ucxstore.stores.values import Values
 
-    try:
+    with usage_errors():
         return Values(address, client_options(arguments))
-    except AddressError as error:
-        raise UsageError(str(error)) from error
 
 
 def connect(arguments: argparse.Namespace, address: "str | Address") -> "Values":
@@ -194,11 +196,10 @@ def open_store(
     UsageError
         If the address or an option cannot be used.
     """
-    from ucxstore.base.errors import AddressError
     from ucxstore.stores.store import UcxStore
 
     options = client_options(arguments)
-    try:
+    with usage_errors():
         return UcxStore(
             address,
             read_only=read_only,
@@ -207,8 +208,6 @@ def open_store(
             secret=options.secret,
             ucx=dict(options.ucx.options),
         )
-    except AddressError as error:
-        raise UsageError(str(error)) from error
 
 
 async def find_key(arguments: argparse.Namespace, values: "Values") -> tuple[str, int]:
@@ -266,14 +265,29 @@ def report_unreadable(
     return status
 
 
-def write_private(file: str, text: bytes) -> None:
-    """Write the file of ``--output``. It is new, so nobody has it open, or may read it.
+def add_output_option(parser: Parser) -> None:
+    """Add ``--output``, the file for what is secret."""
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="write it to a new file that only you can read (default: print it)",
+    )
+
+
+def write_private(file: str | None, text: bytes) -> None:
+    """Write a line into the file of ``--output``, or print it if none is given.
+
+    The file is new, so nobody has it open, or may read it.
 
     Raises
     ------
     CommandError
         If it cannot be made, or is there.
     """
+    if file is None:
+        print(text.decode())
+        return
     path = Path(file)
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE)
@@ -281,11 +295,21 @@ def write_private(file: str, text: bytes) -> None:
         raise CommandError(f"--output: {one_line(error)}") from error
     with os.fdopen(descriptor, "wb") as opened:
         os.fchmod(descriptor, _PRIVATE)  # whatever the umask took away
-        opened.write(text)
+        opened.write(text + b"\n")
+
+
+def leave(status: int) -> NoReturn:
+    """End the process at once, without the interpreter's shutdown."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def run(
-    name: str, action: Callable[[], int | Coroutine[Any, Any, int]], *, extra: str = "tools"
+    name: str,
+    action: Callable[[], int | Coroutine[Any, Any, int | None] | None],
+    *,
+    extra: str = "tools",
 ) -> int:
     """Run a command, and print a failure as one line.
 
@@ -294,7 +318,8 @@ def run(
     name : str
         The command's name, for error messages.
     action : callable
-        The command; it returns the exit status, or is a coroutine function that does.
+        The command; it returns the exit status, or nothing if it is done; it may be a coroutine
+        function.
     extra : str
         The extra of this package that the command needs.
 
@@ -306,12 +331,12 @@ def run(
     command = f"ucxstore {name}"
     try:
         status = action()
-        if not isinstance(status, int):
+        if isinstance(status, Coroutine):
             import asyncio
 
             status = asyncio.run(status)
         print(end="", flush=True)  # which does nothing where standard output is closed
-        return status
+        return Status.DONE if status is None else status
     except KeyboardInterrupt:
         print(f"{command}: interrupted", file=sys.stderr)
         return Status.INTERRUPTED

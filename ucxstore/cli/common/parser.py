@@ -28,13 +28,10 @@ class Parser(argparse.ArgumentParser):
         for word in before:  # before argparse asks for what it misses
             flag = word.partition("=")[0]
             if flag.startswith("--") and flag != "--":
-                self._check_flag(flag)
+                flags = [each for action in self._actions for each in action.option_strings]
+                if flag not in flags:
+                    self.error(f"there is no option {flag}{suggest(flag, flags)}")
         return super().parse_known_args(args, namespace)
-
-    def _check_flag(self, flag: str) -> None:
-        flags = [each for action in self._actions for each in action.option_strings]
-        if flag not in flags:
-            self.error(f"there is no option {flag}{suggest(flag, flags)}")
 
     @override
     def _check_value(self, action: argparse.Action, value: object) -> None:

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -10,7 +9,7 @@ from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, NoReturn
 
 from ucxstore.base.showing import count_text, size_text
-from ucxstore.cli.common.command import add_client_options, report_unreadable, run, warn
+from ucxstore.cli.common.command import add_client_options, leave, report_unreadable, run, warn
 from ucxstore.cli.common.parser import Parser, make_parser
 from ucxstore.cli.common.status import UsageError
 
@@ -27,7 +26,9 @@ _LOCATIONS = "a directory, file:///path, s3://, gs://, az:// or http(s)://..., o
 def main(argv: Sequence[str]) -> NoReturn:
     """Run ``ucxstore cp``, and end the process with the exit status."""
     arguments = build_parser().parse_args(argv)
-    _leave(run("cp", lambda: _main(arguments)))
+    # obstore's threads release Python objects shortly after a request has ended. If the interpreter
+    # shuts down meanwhile, the process aborts: one in five copies of a single file did.
+    leave(run("cp", lambda: _main(arguments)))
 
 
 def build_parser() -> Parser:
@@ -67,17 +68,6 @@ def build_parser() -> Parser:
     )
     add_client_options(parser)
     return parser
-
-
-def _leave(status: int) -> NoReturn:
-    """End the process at once, without the interpreter's shutdown.
-
-    obstore's threads release Python objects shortly after a request has ended. If the interpreter
-    shuts down meanwhile, the process aborts: this happened to one in five copies of a single file.
-    """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
 
 
 async def _main(arguments: argparse.Namespace) -> int:

@@ -3,7 +3,6 @@
 ``python -m ucxstore.cli.demo.reader`` takes a `Task` and answers with a `Report`.
 """
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -119,19 +118,16 @@ def _read_array(task: Task) -> Report:
 
         # Count first: later results may be in recycled memory, which memray does not see.
         extra = count_copies(read, size, capture=Path(task.scratch, "read.bin")).peak_extra
+        with zarr.config.set({"ndbuffer": zarr.config.defaults[0]["ndbuffer"]}):
+            fresh = median_rate(read, size)  # without recycling
         rates = {
             "copy, fresh": fresh_copy,
             "copy, used": used_copy,
-            "fresh": _without_recycling(lambda: median_rate(read, size)),
+            "fresh": fresh,
             "recycled": median_rate(read, size),
         }
         differences = array_differences(original, np.asarray(array[:]))
         return report_on(store, differences, rates, extra)
-
-
-def _without_recycling(measure: Callable[[], float]) -> float:
-    with zarr.config.set({"ndbuffer": zarr.config.defaults[0]["ndbuffer"]}):
-        return measure()
 
 
 if __name__ == "__main__":

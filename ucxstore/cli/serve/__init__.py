@@ -3,13 +3,12 @@
 import argparse
 import logging
 import os
-import sys
 from collections.abc import Sequence
 from functools import partial
 from typing import IO, Any, cast
 
 from ucxstore.base import logs
-from ucxstore.cli.common.command import SHORT_SECRET, is_short, run
+from ucxstore.cli.common.command import SHORT_SECRET, is_short, leave, run
 from ucxstore.cli.common.parser import Parser, make_parser
 from ucxstore.cli.common.status import Status, UsageError
 from ucxstore.cli.serve import show
@@ -31,7 +30,7 @@ def main(argv: Sequence[str]) -> int:
     if as_json and not shown:
         parser.error("--json is for --show-config")
 
-    def action() -> int:
+    def action() -> None:
         try:
             settings = gather(given, os.environ, given.pop("config", None))
             if shown and not as_json:
@@ -45,14 +44,11 @@ def main(argv: Sequence[str]) -> int:
                 _serve(command, options, settings)
         except (ValueError, TypeError) as error:
             raise UsageError(str(error)) from error
-        return Status.DONE
 
     status = run("serve", action)
     if status == Status.INTERRUPTED:
         # At once: threads of obstore that still ask a source fail in an interpreter that ends.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
+        leave(status)
     return status
 
 
