@@ -8,7 +8,7 @@ import math
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -21,12 +21,6 @@ PART_BYTES = 32 << 20
 _MOST_PARTS = 100
 
 
-class _Bar(Protocol):
-    def update(self, moved: int, planned: int) -> None: ...
-
-    def close(self) -> None: ...
-
-
 class Meter:
     """The bytes that were moved of those that were planned, while a block of `progress` is open.
 
@@ -36,7 +30,7 @@ class Meter:
         Bytes of the values in the user's arrays, whatever their chunks take.
     """
 
-    def __init__(self, bar: _Bar | None) -> None:
+    def __init__(self, bar: "_RichBar | None") -> None:
         self.planned = 0
         self.moved = 0
         self._bar = bar
@@ -213,7 +207,7 @@ def _selected_bytes(spec: Any, selection: Any) -> int:
 # ---- the bar ----
 
 
-def open_bar(description: str) -> _Bar:
+def open_bar(description: str) -> "_RichBar":
     """Return a bar that rich draws; ``ImportError`` if there is no rich."""
     try:
         return _RichBar(description)

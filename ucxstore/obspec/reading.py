@@ -21,6 +21,9 @@ _NOTHING = RangeByteRequest(0, 0)
 _VERSIONS = range(1, 1 << 64)
 
 
+type Parts = tuple[ObjectMeta, tuple[int, int], memoryview]
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """The options of a read."""
@@ -47,9 +50,7 @@ class Wanted:
             given.get("if_none_match"),
         )
 
-    def parts(
-        self, path: str, found: Found | None
-    ) -> tuple[ObjectMeta, tuple[int, int], memoryview]:
+    def parts(self, path: str, found: Found | None) -> Parts:
         """Return what was found and its range, once all conditions are checked."""
         if found is None:
             raise NotFoundError(f"there is no value under {path!r}")

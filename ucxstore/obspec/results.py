@@ -97,13 +97,10 @@ def put_result(path: str, written: bool) -> PutResult:
     return {"e_tag": None, "version": None}
 
 
-def listed(path: str, size: int) -> ObjectMeta:
-    """Return what a listing knows of a value."""
-    return meta_of(path, size, None, None)
-
-
-def meta_of(path: str, size: int, e_tag: str | None, version: str | None) -> ObjectMeta:
-    """Return what a read knows of a value."""
+def meta_of(
+    path: str, size: int, e_tag: str | None = None, version: str | None = None
+) -> ObjectMeta:
+    """Return what is known of a value; of one that is listed, no more than its size."""
     return {
         "path": path,
         "last_modified": _NO_TIME,

@@ -20,14 +20,14 @@ from ucxstore.base.keys import shorten_space
 from ucxstore.base.options import Reachable
 from ucxstore.base.zarr_compat import cpu, numpy_buffer_prototype, sync
 from ucxstore.obspec.errors import NotSupportedError, PermissionDeniedError, named
-from ucxstore.obspec.reading import Wanted, in_order, one_range, ranges_of
+from ucxstore.obspec.reading import Parts, Wanted, in_order, one_range, ranges_of
 from ucxstore.obspec.results import (
     GetResult,
     GetResultAsync,
     ListResult,
     ObjectMeta,
     PutResult,
-    listed,
+    meta_of,
     put_result,
 )
 from ucxstore.stores.channel_store import keyspace_of
@@ -105,19 +105,23 @@ class ObspecStore:
 
         Options are ``range``, ``head``, ``version``, ``if_match`` and ``if_none_match``.
         """
-        wanted = Wanted.of(options)
-        with named():
-            found = self.store.get_found_sync(path, wanted.byte_range, wanted.version)
-        return GetResult(*wanted.parts(path, found))
+        return GetResult(*self._find(path, Wanted.of(options)))
 
     async def get_async(
         self, path: str, *, options: Mapping[str, Any] | None = None
     ) -> GetResultAsync:
         """Do as `get`."""
-        wanted = Wanted.of(options)
+        return GetResultAsync(*await self._find_async(path, Wanted.of(options)))
+
+    def _find(self, path: str, wanted: Wanted) -> Parts:
+        with named():
+            found = self.store.get_found_sync(path, wanted.byte_range, wanted.version)
+        return wanted.parts(path, found)
+
+    async def _find_async(self, path: str, wanted: Wanted) -> Parts:
         with named():
             found = await self.store.get_found(path, wanted.byte_range, wanted.version)
-        return GetResultAsync(*wanted.parts(path, found))
+        return wanted.parts(path, found)
 
     def get_range(
         self, path: str, *, start: int, end: int | None = None, length: int | None = None
@@ -131,19 +135,13 @@ class ObspecStore:
         NotFoundError
             If the value is missing.
         """
-        byte_range = one_range(start, end, length)
-        with named():
-            found = self.store.get_found_sync(path, byte_range)
-        return Wanted(byte_range).parts(path, found)[-1]
+        return self._find(path, Wanted(one_range(start, end, length)))[-1]
 
     async def get_range_async(
         self, path: str, *, start: int, end: int | None = None, length: int | None = None
     ) -> memoryview:
         """Do as `get_range`."""
-        byte_range = one_range(start, end, length)
-        with named():
-            found = await self.store.get_found(path, byte_range)
-        return Wanted(byte_range).parts(path, found)[-1]
+        return (await self._find_async(path, Wanted(one_range(start, end, length))))[-1]
 
     def get_ranges(
         self,
@@ -289,7 +287,7 @@ class ObspecStore:
         found = [*zip(names, sizes, strict=True)]
         return {
             "common_prefixes": [name for name, size in found if size is None],
-            "objects": [listed(name, size) for name, size in found if size is not None],
+            "objects": [meta_of(name, size) for name, size in found if size is not None],
         }
 
     async def list_async(
@@ -323,7 +321,7 @@ class ObspecStore:
     async def _measure(self, keys: Sequence[str]) -> Sequence[ObjectMeta]:
         sizes = await self.store.getsizes(keys)
         pairs = zip(keys, sizes, strict=True)
-        return [listed(key, size) for key, size in pairs if size is not None]
+        return [meta_of(key, size) for key, size in pairs if size is not None]
 
     def list(
         self, prefix: str | None = None, *, offset: str | None = None

@@ -17,7 +17,7 @@ from ucxstore.pipeline.batch import Batch, Group, split_ranges
 from ucxstore.pipeline.budget import Claim
 from ucxstore.pipeline.codecs.buffers import allocate, contiguous_bytes, put
 from ucxstore.pipeline.codecs.chain import Chain
-from ucxstore.pipeline.codecs.compressors import Bytes
+from ucxstore.pipeline.codecs.compressors import Bytes, is_blosc
 from ucxstore.pipeline.decode_frames import FrameReader, SplitChunk, is_large
 from ucxstore.pipeline.scheduler import Scheduler
 
@@ -87,22 +87,23 @@ class Decoding:
 
     async def _read_frames(self, groups: list[Group]) -> list[SplitChunk]:
         """Read large chunks that several threads can decode, if there are few chunks."""
-        chain = self._chain
-        wanted: list[tuple[Group, Bytes]] = []
+        chain, compressor = self._chain, self._chain.compressor
+        is_alone = self._straight and not chain.outer and not self._targets
         few = len(groups) <= self._scheduler.threads
-        if few and self._straight and not chain.outer and not self._targets:
-            array = self._batch.array
-            for group in groups:
-                _, spec, _, out_selection, _ = self._batch.chunks[group.positions[0]]
-                nbytes = chain.values_nbytes(spec)
-                if is_large(group, nbytes, chain.compressor):
-                    region = array[(*out_selection, ...)]
-                    values = contiguous_bytes(region, nbytes, chain.order(spec))
-                    if values is not None:
-                        wanted.append((group, values))
-        if not wanted or chain.compressor is None:
+        if compressor is None or not (is_blosc(compressor) and is_alone and few):
             return []
-        reader = FrameReader(self._access, self._scheduler, chain.compressor)
+        wanted: list[tuple[Group, Bytes]] = []
+        for group in groups:
+            _, spec, _, out_selection, _ = self._batch.chunks[group.positions[0]]
+            nbytes = chain.values_nbytes(spec)
+            if is_large(group, nbytes):
+                region = self._batch.array[(*out_selection, ...)]
+                values = contiguous_bytes(region, nbytes, chain.order(spec))
+                if values is not None:
+                    wanted.append((group, values))
+        if not wanted:
+            return []
+        reader = FrameReader(self._access, self._scheduler, compressor)
         chunks = await reader.split(wanted)
         for chunk in chunks:
             await reader.read(chunk)

@@ -12,7 +12,7 @@ from ucxstore.pipeline.batch import Group
 from ucxstore.pipeline.budget import Claim
 from ucxstore.pipeline.codecs.blosc_frames import PREFIX_BYTES, Frame, split
 from ucxstore.pipeline.codecs.buffers import allocate
-from ucxstore.pipeline.codecs.compressors import Bytes, Compressor, is_blosc
+from ucxstore.pipeline.codecs.compressors import Bytes, Compressor
 from ucxstore.pipeline.read_plan import GROUP_BYTES
 from ucxstore.pipeline.scheduler import Scheduler
 
@@ -125,12 +125,6 @@ class FrameReader:
             raise
 
 
-def is_large(group: Group, nbytes: int, compressor: Compressor | None) -> bool:
-    """Tell whether a group is one blosc chunk, all wanted, that is large enough for frames."""
-    return (
-        compressor is not None
-        and is_blosc(compressor)
-        and len(group.keys) == 1
-        and group.whole[0]
-        and nbytes >= LARGE_BYTES
-    )
+def is_large(group: Group, nbytes: int) -> bool:
+    """Tell whether a group is one chunk, all wanted, that is large enough for frames."""
+    return len(group.keys) == 1 and group.whole[0] and nbytes >= LARGE_BYTES

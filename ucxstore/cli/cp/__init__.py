@@ -78,22 +78,17 @@ async def _main(arguments: argparse.Namespace) -> int:
 
     start = time.monotonic()
     with ExitStack() as locations:
-        found = await copying.prepare(arguments, locations)
-        plan = found.plan
+        plan, source, destination = await copying.prepare(arguments, locations)
         with closing(_open_meter(shown=not arguments.quiet)) as meter:
             meter.add(planned=plan.nbytes)
             await copying.copy(
-                plan,
-                found.source,
-                found.destination,
-                arguments.jobs,
-                lambda done: meter.add(moved=done),
+                plan, source, destination, arguments.jobs, lambda done: meter.add(moved=done)
             )
     if not arguments.quiet:
         seconds = time.monotonic() - start
         print(_as_json(plan, seconds) if arguments.json else _summary(arguments, plan, seconds))
     user = "the server's user" if is_server(arguments.source) else "you"
-    return report_unreadable("cp", found.source.unreadable, user)
+    return report_unreadable("cp", source.unreadable, user)
 
 
 def _open_meter(*, shown: bool) -> "Meter":

@@ -4,7 +4,6 @@ import argparse
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 
 from ucxstore.base.options import DEFAULT_BUFFER_BUDGET
 from ucxstore.cli.common.command import open_store
@@ -25,17 +24,10 @@ type Moved = Callable[[int], object]
 """Called with the number of bytes that were just copied."""
 
 
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """A copy that can be carried out."""
-
-    source: Location
-    destination: Location
-    plan: CopyPlan
-
-
-async def prepare(arguments: argparse.Namespace, locations: ExitStack) -> Copy:
-    """Find out which values are to be copied, and write nothing.
+async def prepare(
+    arguments: argparse.Namespace, locations: ExitStack
+) -> tuple[CopyPlan, Location, Location]:
+    """Find out which values are to be copied, from where and where to, and write nothing.
 
     Parameters
     ----------
@@ -62,7 +54,7 @@ async def prepare(arguments: argparse.Namespace, locations: ExitStack) -> Copy:
         entries = [entry async for entry in source.list()]
         if entries or source.unreadable:
             there = {} if arguments.all else {one.key: one async for one in destination.list()}
-            return Copy(source, destination, _checked(arguments, plan_copy, entries, there))
+            return _checked(arguments, plan_copy, entries, there), source, destination
     split = split_location(arguments.source)
     if split is not None:
         folder, name = split
@@ -71,7 +63,7 @@ async def prepare(arguments: argparse.Namespace, locations: ExitStack) -> Copy:
         if entry is not None:
             folder, target = target_of(arguments.destination, name)
             destination = open_location(folder, writes=True)
-            return Copy(source, destination, _checked(arguments, plan_one, entry, target))
+            return _checked(arguments, plan_one, entry, target), source, destination
     raise MissingError(f"{arguments.source}: no values found")
 
 

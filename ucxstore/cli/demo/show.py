@@ -5,7 +5,6 @@ import platform
 import tempfile
 import textwrap
 from collections.abc import Hashable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +35,6 @@ _TRANSPORTS: dict[str, dict[str, Any]] = {
 _CHUNKS = "DIRECT", "DECODE", "ENCODE", "FALLBACK"
 
 
-@dataclass(frozen=True, slots=True)
-class _Site:
-    """The server's address, and a folder for temporary files."""
-
-    address: str
-    scratch: str
-
-
 def show(megabytes: int) -> bool:
     """Run the demo and print its steps; return whether all data are equal."""
     ucx = ucx_library.load()
@@ -58,8 +49,8 @@ def show(megabytes: int) -> bool:
         ) as server,
     ):
         _say(f"Process {server.pid} serves a temporary directory at {server.address}.\n")
-        site = _Site(server.address, folder)
-        differences = _show_dataset(site) + _show_array(site, megabytes)
+        differences = _show_dataset(server.address)
+        differences += _show_array(server.address, folder, megabytes)
     for difference in differences:
         _say(f"DIFFERENT: {difference}")
     _say("Something differs: see above." if differences else "Everything is equal, bit by bit.")
@@ -77,7 +68,7 @@ def _say(text: str) -> None:
 # ---- the dataset ----
 
 
-def _show_dataset(site: _Site) -> list[str]:
+def _show_dataset(server: str) -> list[str]:
     with open_sample() as dataset:
         dataset.load()
         _say(
@@ -87,8 +78,8 @@ def _show_dataset(site: _Site) -> list[str]:
         uncompressed: _Encoding = {name: {"compressors": None} for name in dataset.variables}
         table = TextTable("chunks", "lanes", *_CHUNKS, "")
         differences = [
-            *_move_dataset(site, dataset, "compressed", None, table),
-            *_move_dataset(site, dataset, "uncompressed", uncompressed, table),
+            *_move_dataset(server, dataset, "compressed", None, table),
+            *_move_dataset(server, dataset, "uncompressed", uncompressed, table),
         ]
     _say(
         f"{table}\n\n"
@@ -101,9 +92,9 @@ def _show_dataset(site: _Site) -> list[str]:
 
 
 def _move_dataset(
-    site: _Site, dataset: xr.Dataset, name: str, encoding: _Encoding | None, table: TextTable
+    server: str, dataset: xr.Dataset, name: str, encoding: _Encoding | None, table: TextTable
 ) -> list[str]:
-    address = f"{site.address}/{name}"
+    address = f"{server}/{name}"
     with UcxStore(address) as store:
         dataset.to_zarr(store, encoding=encoding, consolidated=False)
         written = report_on(store, [])
@@ -116,7 +107,7 @@ def _move_dataset(
 # ---- the array ----
 
 
-def _show_array(site: _Site, megabytes: int) -> list[str]:
+def _show_array(server: str, scratch: str, megabytes: int) -> list[str]:
     values = random_array(megabytes)
     _say(
         f"2. {megabytes} MB of random float32 in one uncompressed chunk\n"
@@ -125,9 +116,9 @@ def _show_array(site: _Site, megabytes: int) -> list[str]:
     table = TextTable("", "lanes", "GB/s", "copyto", "DIRECT", "extra", "")
     differences: list[str] = []
     for index, (name, client) in enumerate(_TRANSPORTS.items()):
-        address = f"{site.address}/{index}"
-        written = _write_array(values, address, client, site.scratch)
-        read = run_in_child(Task(address, client, megabytes, site.scratch))
+        address = f"{server}/{index}"
+        written = _write_array(values, address, client, scratch)
+        read = run_in_child(Task(address, client, megabytes, scratch))
         if index == 0:
             _add_copies(table, read.rates)
         _add_transfers(table, name, written, read)
