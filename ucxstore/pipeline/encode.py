@@ -1,16 +1,22 @@
-"""Write chunks that are encoded or written in part: encode some while others are being sent."""
+"""Write chunks that are encoded or written in part: encode some while others are being sent.
+
+What stays of a chunk that is written in part is read first.
+"""
 
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 from ucxstore.client.memory import Memory, describe
-from ucxstore.client.requests import delete
+from ucxstore.client.requests import ANY_VERSION, CHANGED, MISSING, READ, delete, get
 from ucxstore.client.requests import set as set_values
 from ucxstore.pipeline.access import ChunkAccess
-from ucxstore.pipeline.batch import Batch, Group
+from ucxstore.pipeline.batch import Batch, Group, RunBatch
 from ucxstore.pipeline.budget import Claim
+from ucxstore.pipeline.codecs.buffers import allocate
 from ucxstore.pipeline.codecs.chain import Chain
 from ucxstore.pipeline.codecs.compressors import Bytes
-from ucxstore.pipeline.existing import read_encoded, read_raw
+from ucxstore.pipeline.geometry.runs import count_bytes, shifted
 from ucxstore.pipeline.merge import Merger
 from ucxstore.pipeline.scheduler import Scheduler
 
@@ -27,7 +33,7 @@ class Encoding:
     def __init__(self, access: ChunkAccess, batch: Batch, chain: Chain) -> None:
         self._access = access
         self._batch = batch
-        self._read_existing = read_raw if chain.raw else read_encoded
+        self._read_existing = _read_raw if chain.raw else _read_encoded
         _, spec, *_ = batch.chunks[0]
         self._merger = Merger(chain, spec, batch.drop_axes)
         self._scheduler = Scheduler(access.budget)
@@ -94,3 +100,72 @@ class Encoding:
                 error.add_note(f"while writing {path}")
                 raise
         return made
+
+
+class _Existing(NamedTuple):
+    """The stored chunks of a group.
+
+    Parameters
+    ----------
+    stored : list of Bytes or None
+        The stored bytes of each chunk, for `Chain.load`; ``None`` if it is missing.
+    nbytes : int
+        How many bytes were received.
+    again : list of Group
+        Groups of one chunk to read instead, if `stored` cannot be used.
+    """
+
+    stored: list[Bytes | None]
+    nbytes: int
+    again: list[Group]
+
+
+async def _read_encoded(access: ChunkAccess, group: Group) -> _Existing:
+    """Fetch the whole values of encoded chunks, as far as the group's limit allows."""
+    found = await access.channel.ask(get(access.full_keys(group.keys), group.ranges))
+    stored = [None if value is None else value[0] for value in found]
+    sizes = [0 if value is None else value[1] for value in found]
+    nbytes = sum(value.size for value in stored if value is not None)
+    again: list[Group] = []
+    if nbytes < sum(sizes):  # some are cut off
+        out = group.limit // len(group.keys)
+        again = [group.alone(index, size + out) for index, size in enumerate(sizes)]
+    return _Existing(stored, nbytes, again)
+
+
+async def _read_raw(access: ChunkAccess, group: Group) -> _Existing:
+    """Read the runs of raw chunks that are not written, straight into new buffers for them."""
+    versions: list[int | None] = [ANY_VERSION] * len(group.keys)
+    if any(len(runs) > 1 for runs in group.runs):
+        # All runs of a chunk must be of one value, so they are read by its version.
+        keys = access.full_keys(group.keys)
+        heads = await access.channel.ask(get(keys, [[(1, 0, 0)]] * len(keys)))
+        versions = [None if head is None else head[2] for head in heads]
+    memory = allocate(group.nbytes)
+    starts = list(accumulate(group.sizes, initial=0))
+    batch = RunBatch()
+    for chunk, (chunk_runs, version) in enumerate(zip(group.runs, versions, strict=True)):
+        for runs in chunk_runs if version is not None else ():
+            batch.positions.append(chunk)
+            batch.keys.append(group.keys[chunk])
+            batch.sources.append(runs)
+            batch.targets.append(shifted(runs, starts[chunk]))
+            batch.sizes.append(group.sizes[chunk])
+            batch.versions.append(version or ANY_VERSION)
+            batch.nbytes.append(count_bytes(runs))
+    out = Memory(describe(memory), memory)
+    statuses = await access.channel.ask(batch.request(access, out))
+    pairs = list(zip(batch.nbytes, statuses, strict=True))
+    received = sum(nbytes for nbytes, status in pairs if status == READ)
+    if CHANGED in statuses:
+        again = [group.alone(index, size) for index, size in enumerate(group.sizes)]
+        return _Existing([], received, again)
+    missing = {chunk for chunk, version in enumerate(versions) if version is None}
+    missing |= {
+        chunk for chunk, status in zip(batch.positions, statuses, strict=True) if status == MISSING
+    }
+    stored = [
+        None if chunk in missing else memory[start:end]
+        for chunk, (start, end) in enumerate(pairwise(starts))
+    ]
+    return _Existing(stored, received, [])

@@ -11,7 +11,7 @@ from zarr.core.dtype import UInt8
 
 from ucxstore.pipeline.classify import Sharded, classify
 from ucxstore.pipeline.indexes.index import ShardIndex, Sharding
-from ucxstore.pipeline.shards.layout import lay_out
+from ucxstore.pipeline.shards.make import lay_out
 
 
 def sharding_of(grid: tuple[int, ...], **options: Any) -> Sharding:

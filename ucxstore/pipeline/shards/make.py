@@ -2,10 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
+from zarr.codecs import ShardingCodec
+from zarr.codecs.sharding import SubchunkWriteOrder, _ShardIndex
 
 from ucxstore.base.zarr_compat import NDBuffer
 from ucxstore.client.memory import Layout, describe
@@ -13,7 +16,6 @@ from ucxstore.pipeline.codecs.compressors import Bytes
 from ucxstore.pipeline.indexes.index import Ints, Sharding
 from ucxstore.pipeline.merge import Merger
 from ucxstore.pipeline.shards.boxes import Boxes, Points, points_of
-from ucxstore.pipeline.shards.layout import lay_out
 from ucxstore.pipeline.shards.shard import InnerChunk, view_of
 from ucxstore.pipeline.shards.write_plan import ShardWrite
 
@@ -175,3 +177,43 @@ class Maker:
             for number, first in enumerate(boxes.starts.tolist()):
                 stored[number] = not fill.holds(source, first, boxes.counts)
         return stored
+
+
+def lay_out(sharding: Sharding, lengths: Ints) -> tuple[Ints, Bytes]:
+    """Order inner chunks as zarr does, and make the index of them.
+
+    Parameters
+    ----------
+    sharding : Sharding
+    lengths : numpy.ndarray
+        Bytes of each inner chunk, in C order; 0 for those that are not stored.
+
+    Returns
+    -------
+    numpy.ndarray
+        The numbers of those that are stored, in the order in which they lie.
+    numpy.ndarray
+        The index, encoded.
+    """
+    codec = sharding.codec
+    order = _order(codec.subchunk_write_order, sharding.grid)
+    held = order[lengths[order] > 0]
+    ends = np.cumsum(lengths[held])
+    if codec.index_location == "start":
+        ends += sharding.index_nbytes
+    index = _ShardIndex.create_empty(sharding.grid)
+    entries = index.offsets_and_lengths.reshape(-1, 2)
+    entries[held, 0] = ends - lengths[held]
+    entries[held, 1] = lengths[held]
+    return held, codec._encode_shard_index_sync(index).as_numpy_array()
+
+
+@lru_cache(maxsize=16)
+def _order(name: SubchunkWriteOrder, grid: tuple[int, ...]) -> Ints:
+    """Return the numbers of inner chunks in zarr's order. Slow for many, so it is cached."""
+    any_codec = ShardingCodec(chunk_shape=grid)
+    coordinates = list(any_codec._subchunk_order_iter(grid, name))
+    where = np.array(coordinates, np.int64).reshape(-1, len(grid))
+    order = np.asarray(np.ravel_multi_index(tuple(where.T), grid))
+    order.flags.writeable = False
+    return order
