@@ -12,7 +12,7 @@ from ucxstore.cli.common.parser import Parser, make_parser
 from ucxstore.cli.common.status import CommandError, MissingError
 
 if TYPE_CHECKING:
-    from ucxstore.stores.description import ArrayDescription, Description, GroupDescription
+    from ucxstore.stores.description import ArrayDescription, Description
 
 
 def build_parser() -> Parser:
@@ -65,17 +65,14 @@ def tree(found: "Description", name: str) -> Iterator[str]:
         yield f"{printable(name)}  {first}"
         yield f"    {second}"
         return
-    yield f"{printable(name)}  {_group_text(found)}"
+    count = count_text(len(found.members), "member")
+    yield f"{printable(name)}  group of {count}, format {found.zarr_format}"
     for index, member in enumerate(found.members):
         is_last = index == len(found.members) - 1
         first, *others = tree(member, member.name)
         yield f"{'└── ' if is_last else '├── '}{first}"
         for line in others:
             yield f"{'    ' if is_last else '│   '}{line}"
-
-
-def _group_text(group: "GroupDescription") -> str:
-    return f"group of {count_text(len(group.members), 'member')}, format {group.zarr_format}"
 
 
 def _array_lines(array: "ArrayDescription") -> tuple[str, str]:

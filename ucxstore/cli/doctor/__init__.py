@@ -91,7 +91,7 @@ def _go(visit: "Visit", say: Callable[[str], None]) -> "list[Finding]":
     from ucxstore.cli.doctor.steps import take
 
     say("")
-    say(report.server_line(visit.store.address))
+    say(report.line("server", visit.store.address))
     for outcome in take(visit):
         say(report.step_line(outcome))
     findings = [

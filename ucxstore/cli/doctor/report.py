@@ -15,26 +15,21 @@ from ucxstore.cli.doctor.steps import Outcome, Visit
 def machine_lines(library: UcxLibrary | None, machine: Machine) -> Iterator[str]:
     """Yield what was found of this machine."""
     if library is not None:
-        yield _line("UCX", f"{library.version} ({library.origin}: {library.path})")
-    yield _line("transports", _transports_text(machine))
+        yield line("UCX", f"{library.version} ({library.origin}: {library.path})")
+    yield line("transports", _transports_text(machine))
     files = machine.open_files if machine.open_files >= 0 else "unlimited"
-    yield _line("limits", f"locked memory {_limit_text(machine.locked_memory)}, open files {files}")
-    yield _line("clock", machine.clock)
+    yield line("limits", f"locked memory {_limit_text(machine.locked_memory)}, open files {files}")
+    yield line("clock", machine.clock)
     if machine.container:
-        yield _line("container", "yes")
+        yield line("container", "yes")
     for name, value in machine.environment.items():
-        yield _line("environment", f"{printable(name)}={printable(value)}")
-
-
-def server_line(address: str) -> str:
-    """Return the line above the steps to a server."""
-    return _line("server", address)
+        yield line("environment", f"{printable(name)}={printable(value)}")
 
 
 def step_line(outcome: Outcome) -> str:
     """Return what has come of a step."""
     words = f": {printable(outcome.what)}" if outcome.what else ""
-    return _line(outcome.step, f"{outcome.state}{words}")
+    return line(outcome.step, f"{outcome.state}{words}")
 
 
 def finding_lines(findings: Sequence[Finding]) -> Iterator[str]:
@@ -72,7 +67,8 @@ def as_json(
     return json.dumps(found)
 
 
-def _line(name: str, words: str) -> str:
+def line(name: str, words: str) -> str:
+    """Return a line with its subject in front."""
     return f"{name:<13}{words}"
 
 

@@ -7,7 +7,7 @@ headers are checked here first.
 
 import struct
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -95,15 +95,10 @@ def _unchecked(data: Bytes) -> None:
     """Accept any value: the decoder itself does not read beyond its end."""
 
 
-def _decoder(codec: Any) -> Callable[[Bytes, Bytes], object]:
-    # Decoding needs only the value, so one codec object serves for all of its class.
-    decode: Callable[[Bytes, Bytes], object] = codec.decode
-    return decode
-
-
-_BLOSC = Compressor(_decoder(Blosc()), _blosc_holds, _check_blosc)
-_LZ4 = Compressor(_decoder(LZ4()), _lz4_holds, _unchecked)
-_ZSTD = Compressor(_decoder(Zstd()), _zstd_holds, _unchecked)
+# Decoding needs only the value, so one codec object serves for all of its class.
+_BLOSC = Compressor(Blosc().decode, _blosc_holds, _check_blosc)
+_LZ4 = Compressor(LZ4().decode, _lz4_holds, _unchecked)
+_ZSTD = Compressor(Zstd().decode, _zstd_holds, _unchecked)
 
 _COMPRESSORS: dict[type, Compressor] = {
     BloscCodec: _BLOSC,
