@@ -57,9 +57,7 @@ class Fields:
         if len(data) > most:
             raise ProtocolError(f"not {what}: {len(data)} bytes, of which {most} are allowed")
         try:
-            found = json.loads(
-                data, parse_int=_integer, parse_float=_float, parse_constant=_constant
-            )
+            found = json.loads(data, parse_int=_integer, parse_float=_float, parse_constant=_float)
         except (ValueError, RecursionError) as error:
             raise ProtocolError(f"not {what}: {error} in {data[:_SHOWN]!r}") from error
         if _deeper(found, _MAX_DEPTH):
@@ -148,10 +146,6 @@ def _float(text: str) -> float:
     if not math.isfinite(number):
         raise ValueError(f"{text[:_SHOWN]}: not a finite number")
     return number
-
-
-def _constant(name: str) -> object:
-    raise ValueError(f"{name}: not a finite number")
 
 
 def _deeper(found: object, levels: int) -> bool:

@@ -3,8 +3,8 @@
 import argparse
 
 from ucxstore.base.showing import size_text
-from ucxstore.cli.common.command import add_client_options, connect
-from ucxstore.cli.common.operate import check_address, make_operator_parser, operate
+from ucxstore.cli.common.command import add_client_options
+from ucxstore.cli.common.operate import connect_to_one, make_operator_parser, operate
 from ucxstore.cli.common.parser import Parser
 
 
@@ -23,8 +23,7 @@ def build_parser() -> Parser:
 
 async def run(arguments: argparse.Namespace) -> None:
     """Run the command."""
-    check_address(arguments, prefix=True)
-    with connect(arguments, arguments.address) as values:
+    with connect_to_one(arguments, prefix=True) as values:
         answer = await operate(values, do="flush", name=values.prefix)
     parts = [f"freed {size_text(answer.integer('freed'))} of the cache"]
     if disk := answer.integer("disk_freed"):

@@ -4,8 +4,8 @@ import argparse
 from typing import Any
 
 from ucxstore.base.showing import count_text, printable
-from ucxstore.cli.common.command import add_client_options, connect
-from ucxstore.cli.common.operate import check_address, make_operator_parser, operate
+from ucxstore.cli.common.command import add_client_options
+from ucxstore.cli.common.operate import connect_to_one, make_operator_parser, operate
 from ucxstore.cli.common.parser import Parser
 from ucxstore.cli.common.status import MissingError
 
@@ -33,11 +33,10 @@ def build_parser() -> Parser:
 
 async def run(arguments: argparse.Namespace) -> None:
     """Run the command."""
-    check_address(arguments)
     which: dict[str, Any] = (
         {"session": arguments.session} if arguments.origin is None else {"origin": arguments.origin}
     )
-    with connect(arguments, arguments.address) as values:
+    with connect_to_one(arguments) as values:
         ended = (await operate(values, do="kick", **which)).integer("ended")
         if not ended:
             missing = (

@@ -4,8 +4,8 @@ import argparse
 from typing import Any
 
 from ucxstore.base.showing import printable
-from ucxstore.cli.common.command import add_client_options, connect
-from ucxstore.cli.common.operate import check_address, make_operator_parser, operate
+from ucxstore.cli.common.command import add_client_options
+from ucxstore.cli.common.operate import connect_to_one, make_operator_parser, operate
 from ucxstore.cli.common.parser import Parser
 
 # As `ucxstore.server.operating.LEVELS`, which the parser does without.
@@ -32,9 +32,8 @@ def build_parser() -> Parser:
 
 async def run(arguments: argparse.Namespace) -> None:
     """Run the command."""
-    check_address(arguments)
     new: dict[str, Any] = {} if arguments.level is None else {"level": arguments.level}
-    with connect(arguments, arguments.address) as values:
+    with connect_to_one(arguments) as values:
         answer = await operate(values, do="log-level", **new)
     level, before = printable(answer.text("level")), printable(answer.text("before"))
     print(level if arguments.level is None else f"{level}, before: {before}")

@@ -5,8 +5,8 @@ import json
 from typing import TYPE_CHECKING
 
 from ucxstore.base.showing import count_text, printable, size_text, time_text
-from ucxstore.cli.common.command import add_client_options, connect
-from ucxstore.cli.common.operate import check_address, make_operator_parser, operate
+from ucxstore.cli.common.command import add_client_options
+from ucxstore.cli.common.operate import connect_to_one, make_operator_parser, operate
 from ucxstore.cli.common.parser import Parser
 
 if TYPE_CHECKING:
@@ -27,10 +27,9 @@ def build_parser() -> Parser:
 
 async def run(arguments: argparse.Namespace) -> None:
     """Run the command."""
-    check_address(arguments)
     from ucxstore.base.stats import parse_sessions
 
-    with connect(arguments, arguments.address) as values:
+    with connect_to_one(arguments) as values:
         last, more = 0, True
         while more:
             page, more = parse_sessions(await operate(values, do="sessions", after=last))

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ucxstore.base.showing import printable, size_text, text_columns, time_text
-from ucxstore.cli.common.command import add_client_options, connect
-from ucxstore.cli.common.operate import check_address
+from ucxstore.cli.common.command import add_client_options
+from ucxstore.cli.common.operate import connect_to_one
 from ucxstore.cli.common.parser import Parser, make_parser
 from ucxstore.cli.common.status import UsageError
 
@@ -61,8 +61,7 @@ async def run(arguments: argparse.Namespace) -> None:
     pause: float | None = arguments.watch
     if pause is not None and not 0 < pause <= MAX_TIMEOUT:
         raise UsageError(f"--watch: {pause:g} is not between 0 and {MAX_TIMEOUT:.0f} seconds")
-    check_address(arguments, prefix=True)
-    with connect(arguments, arguments.address) as values:
+    with connect_to_one(arguments, prefix=True) as values:
         before: ServerStats | None = None
         due = time.monotonic()
         while True:

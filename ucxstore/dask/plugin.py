@@ -99,7 +99,7 @@ class ServerPlugin(WorkerPlugin):
         worker.metrics[FIGURES] = figures_in
 
     async def teardown(self, worker: Worker) -> None:
-        if not any(isinstance(plugin, ServerPlugin) for plugin in worker.plugins.values()):
+        if not _plugins(worker):
             worker.metrics.pop(METRIC, None)
             worker.metrics.pop(FIGURES, None)
         await asyncio.to_thread(self._stop)
@@ -144,6 +144,10 @@ class ServerPlugin(WorkerPlugin):
             leave()
 
 
+def _plugins(worker: Worker) -> list[ServerPlugin]:
+    return [each for each in worker.plugins.values() if isinstance(each, ServerPlugin)]
+
+
 def _of_worker(options: ServerOptions, name: str) -> ServerOptions:
     """Give a worker a folder of its own in the directory that values are moved to."""
     full = WhenFull.parse("when_full", options.when_full or "refuse")
@@ -165,23 +169,18 @@ def _trim() -> None:
 
 def servers_in(dask_worker: Worker) -> dict[str, Running]:
     """Return the servers in a worker, by their deployments."""
-    return {
-        plugin.name: plugin.running
-        for plugin in dask_worker.plugins.values()
-        if isinstance(plugin, ServerPlugin) and plugin.running is not None
-    }
+    running = {plugin.name: plugin.running for plugin in _plugins(dask_worker)}
+    return {name: server for name, server in running.items() if server is not None}
 
 
 def bytes_held(worker: Worker) -> int:
     """Return how many bytes of values all servers in a worker hold in its memory."""
-    plugins = worker.plugins.values()
-    return sum(plugin.bytes_held for plugin in plugins if isinstance(plugin, ServerPlugin))
+    return sum(plugin.bytes_held for plugin in _plugins(worker))
 
 
 def figures_in(dask_worker: Worker) -> dict[str, dict[str, Any]]:
     """Return the counters of the servers in a worker, by their deployments."""
-    plugins = [each for each in dask_worker.plugins.values() if isinstance(each, ServerPlugin)]
-    found = {plugin.name: plugin.figures() for plugin in plugins}
+    found = {plugin.name: plugin.figures() for plugin in _plugins(dask_worker)}
     return {name: figures for name, figures in found.items() if figures is not None}
 
 

@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from ucxstore.cli.common.command import parse_address
+from ucxstore.cli.common.command import connect, parse_address
 from ucxstore.cli.common.parser import Parser, make_parser
 from ucxstore.cli.common.status import CommandError, UsageError
 
@@ -32,8 +32,8 @@ def make_operator_parser(name: str, what: str, address: str = "ucx://host:port")
     return parser
 
 
-def check_address(arguments: argparse.Namespace, *, prefix: bool = False) -> None:
-    """Refuse an address of several servers, and one of a prefix unless that is meant.
+def connect_to_one(arguments: argparse.Namespace, *, prefix: bool = False) -> "Values":
+    """Connect to one server; refuse an address of a prefix unless that is meant.
 
     Raises
     ------
@@ -45,6 +45,7 @@ def check_address(arguments: argparse.Namespace, *, prefix: bool = False) -> Non
         raise UsageError(f"{arguments.address}: several servers; ask each by its own address")
     if address.prefix and not prefix:
         raise UsageError(f"{arguments.address}: a server is needed, without a prefix")
+    return connect(arguments, arguments.address)
 
 
 async def operate(values: "Values", **what: object) -> "Fields":
