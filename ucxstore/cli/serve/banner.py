@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ucxstore import __version__
 from ucxstore.base import ucx_library
-from ucxstore.base.showing import printable, size_text
+from ucxstore.base.showing import count_text, printable, size_text
 from ucxstore.server.accepting.listen import is_loopback, resolve
 from ucxstore.server.locations import LocationKind, hide_password, parse_location
 from ucxstore.server.options.command_options import CommandOptions
@@ -22,7 +22,7 @@ def text(options: ServerOptions, command: CommandOptions, server: "Server") -> s
     """Return the lines, each with a name in front."""
     rows = [
         ("version", f"ucxstore {__version__}, {ucx_library.describe()}"),
-        ("process", f"{os.getpid()}, {_count(options.threads, 'thread')}"),
+        ("process", f"{os.getpid()}, {count_text(options.threads, 'thread')}"),
         ("storage", _storage(command.location, options, server)),
         ("clients", _clients(options, command)),
         ("ports", _ports(options, server)),
@@ -91,7 +91,3 @@ def _secret_flag(options: ServerOptions, command: CommandOptions) -> str:
     if options.secret is None or command.secret_file is None:
         return ""
     return f" --secret-file {shlex.quote(str(Path(command.secret_file).absolute()))}"
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
