@@ -5,8 +5,7 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from ucxstore.base.address import Address
-from ucxstore.cli.common.command import add_client_options, connect, parse_address
+from ucxstore.cli.common.command import add_client_options, connect, split_key
 from ucxstore.cli.common.parser import Parser, make_parser
 from ucxstore.cli.common.status import MissingError, UsageError
 
@@ -42,21 +41,6 @@ async def run(arguments: argparse.Namespace) -> None:
             raise MissingError(f"{address}: no such key")
         sys.stdout.buffer.write(value)
     sys.stdout.buffer.flush()
-
-
-def split_key(text: str) -> tuple[Address, str]:
-    """Split the address of a key into that of its folder, and its name.
-
-    Raises
-    ------
-    UsageError
-        If it is the address of no key.
-    """
-    address = parse_address(text)
-    if not address.prefix:
-        raise UsageError(f"{text}: it names a server, not a key")
-    parent, _, name = address.prefix.rpartition("/")
-    return Address(address.servers, parent), name
 
 
 def _parse_range(text: str | None) -> "NativeRange | None":

@@ -3,7 +3,6 @@
 import argparse
 
 from ucxstore.base.showing import count_text, printable, size_text
-from ucxstore.cli.cat import split_key
 from ucxstore.cli.common.command import (
     add_client_options,
     connect,
@@ -11,6 +10,7 @@ from ucxstore.cli.common.command import (
     parse_address,
     report_unreadable,
     size_of,
+    split_key,
 )
 from ucxstore.cli.common.parser import Parser, make_parser
 from ucxstore.cli.common.status import CommandError, MissingError, Status, UsageError

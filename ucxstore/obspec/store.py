@@ -212,8 +212,7 @@ class ObspecStore:
         use_multipart, chunk_size, max_concurrency
             Without effect.
         """
-        create = _check_put(mode, attributes, tags)
-        self._check_writable()
+        create = self._check_put(mode, attributes, tags)
         value = _buffer(_read(file))
         with named():
             written = self.store.add_sync(path, value) if create else True
@@ -237,8 +236,7 @@ class ObspecStore:
 
         A file or an iterable is read in another thread.
         """
-        create = _check_put(mode, attributes, tags)
-        self._check_writable()
+        create = self._check_put(mode, attributes, tags)
         if isinstance(file, GetResultAsync):
             content: Buffer = await file.buffer_async()
         elif isinstance(file, AsyncIterable):
@@ -263,6 +261,17 @@ class ObspecStore:
         self._check_writable()
         with named():
             await self.store.delete_many([paths] if isinstance(paths, str) else [*paths])
+
+    def _check_put(
+        self, mode: object, attributes: Mapping[str, Any] | None, tags: Mapping[str, str] | None
+    ) -> bool:
+        """Return whether the value must not be there yet."""
+        if attributes or tags:
+            raise NotSupportedError("servers keep neither attributes nor tags")
+        if mode not in (None, "overwrite", "create"):
+            raise NotSupportedError(f"mode: {mode!r} is not supported")
+        self._check_writable()
+        return mode == "create"
 
     def _check_writable(self) -> None:
         if self.store.read_only:
@@ -351,17 +360,6 @@ def _read(file: Content) -> Buffer:
 
 def _buffer(content: Buffer) -> cpu.Buffer:
     return cpu.Buffer.from_array_like(np.asarray(memoryview(content).cast("B")))
-
-
-def _check_put(
-    mode: object, attributes: Mapping[str, Any] | None, tags: Mapping[str, str] | None
-) -> bool:
-    """Return whether the value must not be there yet."""
-    if attributes or tags:
-        raise NotSupportedError("servers keep neither attributes nor tags")
-    if mode not in (None, "overwrite", "create"):
-        raise NotSupportedError(f"mode: {mode!r} is not supported")
-    return mode == "create"
 
 
 def _folder(prefix: str | None) -> str:

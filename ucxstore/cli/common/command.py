@@ -155,6 +155,23 @@ def parse_address(text: str) -> "Address":
         return Address.parse(text)
 
 
+def split_key(text: str) -> "tuple[Address, str]":
+    """Split the address of a key into that of its folder, and its name.
+
+    Raises
+    ------
+    UsageError
+        If it is the address of no key.
+    """
+    from ucxstore.base.address import Address
+
+    address = parse_address(text)
+    if not address.prefix:
+        raise UsageError(f"{text}: it names a server, not a key")
+    parent, _, name = address.prefix.rpartition("/")
+    return Address(address.servers, parent), name
+
+
 def open_values(arguments: argparse.Namespace, address: "str | Address") -> "Values":
     """Make the values of an address with the given options. They connect when they're first used.
 
@@ -218,10 +235,8 @@ async def find_key(arguments: argparse.Namespace, values: "Values") -> tuple[str
     NotFoundError
         If there is no such key.
     """
-    from ucxstore.base.address import Address
-
-    parent, _, name = values.prefix.rpartition("/")
-    size = await size_of(open_values(arguments, Address(values.servers, parent)), name)
+    folder, name = split_key(str(values))
+    size = await size_of(open_values(arguments, folder), name)
     if size is None:
         raise MissingError(f"{values}: no values found")
     return name, size

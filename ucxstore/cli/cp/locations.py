@@ -22,8 +22,7 @@ from ucxstore.base.address import SCHEME
 from ucxstore.base.errors import GrantError
 from ucxstore.base.object_urls import open_object_store
 from ucxstore.base.zarr_compat import Buffer, cpu, default_buffer_prototype
-from ucxstore.cli.cat import split_key
-from ucxstore.cli.common.command import in_groups, parse_address, warn
+from ucxstore.cli.common.command import in_groups, parse_address, split_key, warn
 from ucxstore.cli.common.status import CommandError, UsageError
 from ucxstore.cli.cp.plan import GROUP_KEYS, Entry
 from ucxstore.client.listing import Listing
