@@ -1,6 +1,6 @@
 // Release the GIL for a scope, and take it for a call. The core's threads do without it: what they
-// share with Python is made by std::make_shared and has std::enable_shared_from_this, since
-// nanobind has whoever lets go last of anything else take the GIL.
+// share with Python is made by std::make_shared and has std::enable_shared_from_this. Else nanobind
+// would take the GIL on the thread that lets go last.
 #pragma once
 
 #include <nanobind/nanobind.h>

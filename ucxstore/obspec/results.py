@@ -100,7 +100,7 @@ def put_result(path: str, written: bool) -> PutResult:
 def meta_of(
     path: str, size: int, e_tag: str | None = None, version: str | None = None
 ) -> ObjectMeta:
-    """Return what is known of a value; of one that is listed, no more than its size."""
+    """Return the facts about a value; of one in a listing, no more than its size."""
     return {
         "path": path,
         "last_modified": _NO_TIME,

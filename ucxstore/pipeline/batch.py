@@ -64,7 +64,7 @@ class Batch:
         return issubclass(spec.prototype.buffer, cpu.Buffer)
 
     def scatter(self, chunk: NDBuffer | None, position: int, out: NDBuffer) -> GetResult:
-        """Put what is wanted of a chunk into an array; the fill value for a missing chunk."""
+        """Put the wanted part of a chunk into an array; the fill value for a missing chunk."""
         _, spec, chunk_selection, out_selection, _ = self.chunks[position]
         return scatter_chunk(
             None if chunk is None else chunk[chunk_selection],

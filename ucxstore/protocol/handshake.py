@@ -97,7 +97,7 @@ from ucxstore.protocol.frames import (
 )
 from ucxstore.protocol.session_keys import KeyAgreement, SessionKeys
 
-# What begins that of which the MAC in a frame is made.
+# The text that the MAC in a frame begins with.
 _LABELS = {
     FrameKind.PROOF: b"ucxstore client",
     FrameKind.WELCOME: b"ucxstore server",

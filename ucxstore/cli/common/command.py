@@ -281,7 +281,7 @@ def report_unreadable(
 
 
 def add_output_option(parser: Parser) -> None:
-    """Add ``--output``, the file for what is secret."""
+    """Add ``--output``, the file for a secret."""
     parser.add_argument(
         "-o",
         "--output",

@@ -296,7 +296,7 @@ type Answer = bool | PeerListing | FoundPresence | Fenced | Names | Failed | Non
 
 
 class Action:
-    """What is to be done."""
+    """Something to do."""
 
     __slots__ = ()
 

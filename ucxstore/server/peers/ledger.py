@@ -168,7 +168,7 @@ class Ledger:
 
 
 def _count_down(counts: dict[Name, int], names: Iterable[Name]) -> list[Name]:
-    """Count each name once less, and return those of which that was the last time."""
+    """Count each name once less, and return those that are not counted any more."""
     over = []
     for name in names:
         counts[name] -= 1

@@ -356,7 +356,7 @@ def copied(value: Any) -> Any:
 # Numbers that are no points in time, which are compared as seen from now.
 _LENGTHS = ("patience", "lasting")
 
-# What is no part of a state when two are compared.
+# No part of a state when two are compared.
 _PASSING = ("now", "out", "holds")
 
 
