@@ -52,6 +52,8 @@ CLIENT_ADDRESS = b"<the client's UCX address>"
 SERVER_ADDRESS = b"<the server's UCX address>"
 WELCOME = Welcome(b"t" * 16, b"i" * 16, False, socket=b"\0ucxstore-name", record=b"<set>")
 
+NEWER = PROTOCOL_VERSION + 1
+
 # Those of a Unix socket and of records are not in this conversation.
 OTHERS = (
     FrameKind.REJECT,
@@ -424,9 +426,9 @@ class TestTampering:
 
 class TestVersions:
     def test_a_newer_client_is_told(self) -> None:
-        client, server = talk(b"", b"", to_server=lambda frame: with_version(frame, 7))
+        client, server = talk(b"", b"", to_server=lambda frame: with_version(frame, NEWER))
         assert isinstance(server.error, ProtocolVersionError)
-        for word in (CLIENT, "version 7", f"version {PROTOCOL_VERSION}"):
+        for word in (CLIENT, f"version {NEWER}", f"version {PROTOCOL_VERSION}"):
             assert word in str(server.error)
         assert isinstance(client.error, ProtocolVersionError)  # by the server's REJECT
         assert SERVER in str(client.error)
@@ -434,9 +436,9 @@ class TestVersions:
     @pytest.mark.parametrize(
         "answer",
         [
-            with_version(encode_reject(RejectCode.VERSION, "no"), 7),
-            with_version(encode(FrameKind.CHALLENGE, b"\0" * 36), 7),
-            b"UCXS" + struct.pack("<HHI", 7, 99, 2**32 - 1),
+            with_version(encode_reject(RejectCode.VERSION, "no"), NEWER),
+            with_version(encode(FrameKind.CHALLENGE, b"\0" * 36), NEWER),
+            b"UCXS" + struct.pack("<HHI", NEWER, 99, 2**32 - 1),
         ],
     )
     def test_a_newer_server_is_named_with_both_versions(self, answer: bytes) -> None:
@@ -444,12 +446,12 @@ class TestVersions:
         client.inbox += answer
         list(client.run())
         assert isinstance(client.error, ProtocolVersionError)
-        for word in (SERVER, "version 7", f"version {PROTOCOL_VERSION}", "install"):
+        for word in (SERVER, f"version {NEWER}", f"version {PROTOCOL_VERSION}", "install"):
             assert word in str(client.error)
 
     def test_a_newer_clients_body_is_not_read(self) -> None:
         server = server_side()
-        server.inbox += b"UCXS" + struct.pack("<HHI", 7, FrameKind.HELLO, 2**32 - 1)
+        server.inbox += b"UCXS" + struct.pack("<HHI", NEWER, FrameKind.HELLO, 2**32 - 1)
         [reject] = server.run()
         assert kind_of(reject) == FrameKind.REJECT
         assert isinstance(server.error, ProtocolVersionError)

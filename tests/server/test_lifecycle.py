@@ -220,12 +220,13 @@ class TestTurnedAway:
 
     def test_another_version(self, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr("ucxstore.protocol.frames.PROTOCOL_VERSION", 7)  # what this side writes
+            # What this side writes.
+            patch.setattr("ucxstore.protocol.frames.PROTOCOL_VERSION", PROTOCOL_VERSION + 1)
             hello = encode(FrameKind.HELLO, b"\0" * 32)
         with connect_raw(server.address) as sock:
             sock.sendall(hello)
             answer = read_to_the_end(sock)
-        assert b"version 7" in answer
+        assert f"version {PROTOCOL_VERSION + 1}".encode() in answer
         assert f"version {PROTOCOL_VERSION}".encode() in answer
 
     def test_whom_the_core_cannot_reach(self) -> None:
