@@ -232,9 +232,16 @@ def test_values_larger_than_a_chunk_can_need(ucx_store: UcxStore) -> None:
 # ---- broken values ----
 
 
-def broken(codec: str) -> Iterator[tuple[str, bytes]]:
+# What encodes their values, and what an array is made with.
+STRAIGHT: dict[str, tuple[numcodecs.abc.Codec, Any]] = {
+    "zstd": (numcodecs.Zstd(), ZstdCodec()),
+    "blosc": (numcodecs.Blosc(), BloscCodec()),
+    "lz4": (numcodecs.LZ4(), wrapped.LZ4()),
+}
+
+
+def broken(encode: numcodecs.abc.Codec) -> Iterator[tuple[str, bytes]]:
     """Yield values that are not what the codec wrote of a chunk."""
-    encode = {"zstd": numcodecs.Zstd(), "blosc": numcodecs.Blosc(), "lz4": numcodecs.LZ4()}[codec]
     right = bytes(encode.encode(DATA[:250]))
     yield "nothing", b""
     yield "a byte", right[:1]
@@ -246,15 +253,15 @@ def broken(codec: str) -> Iterator[tuple[str, bytes]]:
     yield "in the middle", right[:5000] + bytes(500) + right[5500:]
 
 
-@pytest.mark.parametrize("codec", ["zstd", "blosc", "lz4"])
+@pytest.mark.parametrize("codec", STRAIGHT)
 @pytest.mark.parametrize("selection", [np.s_[:], np.s_[10:600, ::2]])
 @pytest.mark.filterwarnings("ignore:Numcodecs codecs")
 def test_broken_values_raise(
     ucx_store: UcxStore, backdoor: Backdoor, prefix: str, codec: str, selection: Any
 ) -> None:
-    chosen = {"zstd": ZstdCodec(), "blosc": BloscCodec(), "lz4": wrapped.LZ4()}[codec]
+    encode, chosen = STRAIGHT[codec]
     array = made(ucx_store, compressors=chosen)
-    for what, value in broken(codec):
+    for what, value in broken(encode):
         if what == "in the middle" and codec != "zstd":
             continue  # which neither of them has a checksum for
         backdoor.set(f"{prefix}/a/c/1/0", value)
