@@ -172,7 +172,7 @@ def _in_words(default: Any) -> str:
         return "none"
     if isinstance(default, bool):
         return "yes" if default else "no"
-    return f"{default:g}" if isinstance(default, int | float) else str(default)
+    return f"{default:g}" if isinstance(default, float) else str(default)
 
 
 def described(cls: type[Any], *, unlisted: bool = False) -> Iterator[Described]:
