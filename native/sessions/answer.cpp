@@ -182,10 +182,8 @@ std::variant<cache::StorageCall, Answer> read_call(bool read_only, const Bounds&
                                                    std::span<const std::byte> body) {
     try {
         cache::StorageCall call = read(header, body);
-        const bool changes =
-            header.op == protocol::Op::remove || header.op == protocol::Op::remove_prefix;
-        std::visit(Permit{bounds, changes}, call);
-        if (read_only && changes && !protocol::space_of(key_or_prefix_of(call))) {
+        std::visit(Permit{bounds, changes(call)}, call);
+        if (read_only && changes(call) && !protocol::space_of(key_or_prefix_of(call))) {
             return Answer{protocol::Status::read_only, {}};
         }
         return call;
