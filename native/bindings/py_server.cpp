@@ -1,6 +1,9 @@
 #include "bindings/py_server.hpp"
 
+#include <nanobind/stl/variant.h>
+
 #include <utility>
+#include <variant>
 
 #include "bindings/gil.hpp"
 #include "bindings/py_sealing.hpp"
@@ -44,30 +47,29 @@ struct Counter : std::enable_shared_from_this<Counter> {
     base::Count count = 0;
 };
 
+using Stored = std::variant<std::shared_ptr<storage::Storage>, const PyCachedSource*>;
+
+sessions::Storages to_storages(const Stored& stored,
+                               const std::shared_ptr<storage::Spaces>& scratch) {
+    if (const auto* storage = std::get_if<std::shared_ptr<storage::Storage>>(&stored)) {
+        return {*storage, scratch};
+    }
+    return {std::get<const PyCachedSource*>(stored)->source, scratch};
+}
+
 class PyServer {
   public:
     // Options and whether to poll; whether to make no use of UCX until a client needs it; whether
     // clients may use its shared memory.
     using Ucx = std::tuple<ucx::Options, bool, bool, bool>;
 
-    PyServer(sessions::Storages storages, int threads, const Ucx& ucx, bool read_only,
+    PyServer(const Stored& stored, int threads, const Ucx& ucx, bool read_only,
+             const std::shared_ptr<storage::Spaces>& scratch,
              std::optional<std::uint64_t> max_sessions)
         : server_(
-              std::move(storages), threads,
+              to_storages(stored, scratch), threads,
               {std::get<0>(ucx), std::get<1>(ucx), std::get<2>(ucx), to_sharing(std::get<3>(ucx))},
               read_only, max_sessions.value_or(sessions::Places::kNoLimit)) {}
-    static void make(PyServer* self, const std::shared_ptr<storage::Storage>& storage, int threads,
-                     const Ucx& ucx, bool read_only,
-                     const std::shared_ptr<storage::Spaces>& scratch,
-                     std::optional<std::uint64_t> max_sessions) {
-        new (self) PyServer({storage, scratch}, threads, ucx, read_only, max_sessions);
-    }
-    static void make_cached(PyServer* self, const PyCachedSource& source, int threads,
-                            const Ucx& ucx, bool read_only,
-                            const std::shared_ptr<storage::Spaces>& scratch,
-                            std::optional<std::uint64_t> max_sessions) {
-        new (self) PyServer({source.source, scratch}, threads, ucx, read_only, max_sessions);
-    }
 
     nb::typed<nb::object, ServerPort> open(int thread, int fd, bool shares_memory) {
         std::shared_ptr<ucx_server::UcxThread> owner;
@@ -208,10 +210,10 @@ void bind_server(nb::module_& module) {
             "amount"_a = 1)
         .def("__int__", [](const Counter& self) { return self.count.load(); });
     nb::class_<PyServer>(module, "Server")
-        .def("__init__", &PyServer::make, "storage"_a, "threads"_a, "ucx"_a, "read_only"_a,
-             "scratch"_a.none() = nb::none(), "max_sessions"_a.none() = nb::none())
-        .def("__init__", &PyServer::make_cached, "storage"_a, "threads"_a, "ucx"_a, "read_only"_a,
-             "scratch"_a.none() = nb::none(), "max_sessions"_a.none() = nb::none())
+        .def(nb::init<const Stored&, int, const PyServer::Ucx&, bool,
+                      const std::shared_ptr<storage::Spaces>&, std::optional<std::uint64_t>>(),
+             "storage"_a, "threads"_a, "ucx"_a, "read_only"_a, "scratch"_a.none() = nb::none(),
+             "max_sessions"_a.none() = nb::none())
         .def("open", &PyServer::open, "thread"_a, "fd"_a = -1, "shares_memory"_a = false)
         .def("join", &PyServer::join, "thread"_a, "fd"_a, "token"_a, "peer"_a, "bounds"_a,
              "origin"_a, "answer"_a)
