@@ -326,8 +326,8 @@ class Figure:
     help : str
     metric : str
         Its name for Prometheus, without ``ucxstore_`` and ``_total``; empty if it has none.
-    where : {"core", "accepting", "source"}
-        Where it is counted: in the core; in Python by `Acceptor`, or by `Carrier` and below it.
+    of_source : bool
+        Whether `Carrier` counts it, or what is below it: 0 without a source.
     """
 
     name: str
@@ -335,7 +335,7 @@ class Figure:
     unit: Literal["", "bytes", "seconds"]
     help: str
     metric: str
-    where: Literal["core", "accepting", "source"]
+    of_source: bool
 
     @property
     def text(self) -> str:
@@ -344,9 +344,9 @@ class Figure:
 
 
 def _figure(
-    kind: str, help: str, metric: str | None = None, *, unit: str = "", where: str = "core"
+    kind: str, help: str, metric: str | None = None, *, unit: str = "", of_source: bool = False
 ) -> Any:
-    about = {"kind": kind, "help": help, "metric": metric, "unit": unit, "where": where}
+    about = {"kind": kind, "help": help, "metric": metric, "unit": unit, "of_source": of_source}
     return field(metadata={_FIGURE: about})
 
 
@@ -412,13 +412,10 @@ class ServerStats(StatsTable):
         "those that an operator has ended (`ucxstore kick`)."
     )
     connected: int = _gauge("Clients that are connected now.")
-    turned_away: int = _counter(
-        "Connections whose handshake failed: a wrong secret, for instance.", where="accepting"
-    )
+    turned_away: int = _counter("Connections whose handshake failed: a wrong secret, for instance.")
     probes: int = _counter(
         "Connections that asked for nothing: health checks open the port and close it, and clients "
-        "of several servers look at what each of them is.",
-        where="accepting",
+        "of several servers look at what each of them is."
     )
     messages_refused: int = _counter("Messages that broke the protocol or belonged to no session.")
     value_count: int = _gauge("Values of a server of memory; 0 for other servers.", "values")
@@ -471,12 +468,12 @@ class ServerStats(StatsTable):
     cached_bytes: int = _gauge("What the cache takes.", unit="bytes")
     writing_bytes: int = _gauge("Values on their way to the source.", unit="bytes")
     source_failed: int = _counter(
-        "Requests to the source that failed.", "source_failures", where="source"
+        "Requests to the source that failed.", "source_failures", of_source=True
     )
-    source_timeouts: int = _counter("Those that it did not answer in time.", where="source")
-    disk_hits: int = _counter("Values that were in the cache directory.", where="source")
-    disk_bytes: int = _gauge("What the cache directory takes.", unit="bytes", where="source")
-    disk_failures: int = _counter("Uses of the cache directory that failed.", where="source")
+    source_timeouts: int = _counter("Those that it did not answer in time.", of_source=True)
+    disk_hits: int = _counter("Values that were in the cache directory.", of_source=True)
+    disk_bytes: int = _gauge("What the cache directory takes.", unit="bytes", of_source=True)
+    disk_failures: int = _counter("Uses of the cache directory that failed.", of_source=True)
 
 
 def _attributes() -> Iterator[str]:

@@ -176,7 +176,7 @@ class Server:
             native.set_operators(Operating(native, carrier))
             of_source = {} if carrier is None else carrier.counted
             for each in figures():
-                if each.where == "source":
+                if each.of_source:
                     native.tell(each.name, of_source.get(each.name, core.Counter()))
             reception = Reception(
                 NewSessions(native, options.threads, data_ports),
