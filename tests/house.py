@@ -68,17 +68,19 @@ NATIVE_LAYERS = (
     {"memory"},
     {"threads"},
     {"protocol", "shared", "files"},
-    {"ucx", "local", "storage"},
+    {"ucx", "stream", "storage"},
+    {"local"},
     {"cache", "client"},
     {"sessions"},
+    {"stream_client", "stream_server"},
     {"ucx_client", "local_client", "ucx_server", "local_server"},
     {"server"},
     {"bindings"},
 )
 # A conversation, at either side, is the same whatever carries it.
 NATIVE_FORBIDDEN = {
-    "client": {"ucx", "local"},
-    "sessions": {"ucx", "local"},
+    "client": {"ucx", "stream", "local"},
+    "sessions": {"ucx", "stream", "local"},
 }
 
 # A class of a namespace, as clang-format writes it: not one that is only declared.

@@ -7,7 +7,7 @@ import numpy
 from numpy.typing import NDArray
 
 
-PROTOCOL_VERSION: int = 6
+PROTOCOL_VERSION: int = 7
 
 MAX_KEY_BYTES: int = 1024
 
@@ -206,6 +206,8 @@ class LocalClient:
 
     def attach(self, fd: int, token: bytes, peer: str) -> Connection: ...
 
+    def attach_remote(self, fd: int, token: bytes, peer: str, checked: bool, keys: tuple[bytes, bytes] | None = None) -> Connection: ...
+
     def close(self) -> None: ...
 
     def abandon(self) -> None: ...
@@ -367,6 +369,8 @@ class Server:
     def open(self, thread: int, fd: int = -1, shares_memory: bool = False) -> ServerPort: ...
 
     def join(self, thread: int, fd: int, token: bytes, peer: str, bounds: tuple[str, bool, int | None, int], origin: str, answer: bytes) -> None: ...
+
+    def stay(self, thread: int, fd: int, token: bytes, peer: str, bounds: tuple[str, bool, int | None, int], origin: str, answer: bytes, checked: bool, keys: tuple[bytes, bytes] | None = None) -> None: ...
 
     def make_room(self, origin: str, waiting: int, is_short: bool) -> bool: ...
 

@@ -118,6 +118,20 @@ class PyLocalClient {
         return to_object(link);
     }
 
+    nb::typed<nb::object, PyConnection> attach_remote(int fd, const nb::bytes& token,
+                                                      const std::string& peer, bool checked,
+                                                      const KeysTuple& keys) {
+        base::Fd owned(fd);
+        const stream::Protection protection{checked, to_keys(keys)};
+        const protocol::Token session = to_token(token);
+        std::shared_ptr<client::Link> link;
+        {
+            const WithoutGil released;
+            link = client_->attach_remote(std::move(owned), session, peer, protection);
+        }
+        return to_object(link);
+    }
+
     void close() {
         const WithoutGil released;
         client_->close();
@@ -151,6 +165,8 @@ void bind_client(nb::module_& module) {
     nb::class_<PyLocalClient>(module, "LocalClient")
         .def(nb::init<>())
         .def("attach", &PyLocalClient::attach, "fd"_a, "token"_a, "peer"_a)
+        .def("attach_remote", &PyLocalClient::attach_remote, "fd"_a, "token"_a, "peer"_a,
+             "checked"_a, "keys"_a.none() = nb::none())
         .def("close", &PyLocalClient::close)
         .def("abandon", &PyLocalClient::abandon);
 }

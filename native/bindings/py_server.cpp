@@ -92,6 +92,21 @@ class PyServer {
         server_.local_thread(thread)->attach(std::move(owned), session, client, joined);
     }
 
+    // A session on the connection that the handshake came over.
+    // NOLINTNEXTLINE(readability-function-size): what a handshake has agreed on
+    void stay(int thread, int fd, const nb::bytes& token, const std::string& peer,
+              const BoundsTuple& bounds, const std::string& origin, const nb::bytes& answer,
+              bool checked, const KeysTuple& keys) {
+        base::Fd owned(fd);
+        const stream::Protection protection{checked, to_keys(keys)};
+        const protocol::Token session = to_token(token);
+        const std::string_view said(answer.c_str(), answer.size());
+        const sessions::Admitted client{peer, to_bounds(bounds), origin};
+        const WithoutGil released;
+        server_.local_thread(thread)->attach_remote(std::move(owned), session, client, said,
+                                                    protection);
+    }
+
     bool make_room(const std::string& origin, std::size_t waiting, bool is_short) {
         const WithoutGil released;
         return server_.make_room(origin, waiting, is_short);
@@ -217,6 +232,8 @@ void bind_server(nb::module_& module) {
         .def("open", &PyServer::open, "thread"_a, "fd"_a = -1, "shares_memory"_a = false)
         .def("join", &PyServer::join, "thread"_a, "fd"_a, "token"_a, "peer"_a, "bounds"_a,
              "origin"_a, "answer"_a)
+        .def("stay", &PyServer::stay, "thread"_a, "fd"_a, "token"_a, "peer"_a, "bounds"_a,
+             "origin"_a, "answer"_a, "checked"_a, "keys"_a.none() = nb::none())
         .def("make_room", &PyServer::make_room, "origin"_a, "waiting"_a, "is_short"_a)
         .def("tell", &PyServer::tell, "name"_a, "count"_a,
              "Tell this counter with its own ones, by this name. Before it has sessions.")

@@ -1,5 +1,6 @@
-// The messages between a server and a client of the same host, on a Unix socket: those of the wire
-// protocol, and some that pass descriptors of shared memory. Little-endian, fixed in width.
+// The messages that only a server and a client of the same host exchange, on a Unix socket: they
+// pass descriptors of shared memory. Little-endian, fixed in width. stream/frames.hpp has the
+// others.
 #pragma once
 
 #include <cstdint>
@@ -7,33 +8,6 @@
 #include "protocol/wire.hpp"
 
 namespace ucxstore::local {
-
-enum class FrameKind : std::uint32_t {
-    request = 1,  // protocol::RequestHeader; the body is as over UCX
-    value = 2,  // LocalValueHeader, the key; the body is the segment, unless that is in the upload
-    reply = 3,  // protocol::ReplyHeader; the body is the segment
-    pins = 4,   // server: ShelfHeader, a space's name; whether it lives, a table for this client's
-                // pins, a lifeline, what may be held: 4 descriptors
-    index = 5,  // server: ShelfHeader, of the index that replaces an older one; 1 descriptor
-    arena = 6,  // server: ArenaHeader; 1 descriptor
-    dropped = 9,  // server: ArenaHeader, of an arena that should be unmapped
-    root = 14,    // server: whether it lives, the session's page, its directory; 3 descriptors
-    upload = 7,   // client: memory that its values come in; 1 descriptor
-    room = 8,     // server: RoomHeader, a piece of the upload that may be used again
-    file = 10,   // client: protocol::ValueHeader, the key; a sealed file of the value; 1 descriptor
-    files = 11,  // server: FilesHeader
-    ended = 16,  // server: ShelfHeader, of a scratch space's that should be forgotten
-    held = 20,   // client: what it holds has changed by much
-};
-
-// Before each message: its header and its body follow. Its descriptors come with its first byte.
-struct Frame {
-    FrameKind kind;
-    std::uint32_t descriptors;
-    std::uint32_t header_bytes;
-    std::uint32_t reserved;
-    std::uint64_t body_bytes;
-};
 
 struct LocalValueHeader {
     protocol::ValueHeader value;
@@ -69,7 +43,7 @@ struct FilesHeader {
 };
 constexpr std::uint64_t kNoFiles = ~0ull;
 
-static_assert(sizeof(Frame) == 24 && sizeof(LocalValueHeader) == 72 && sizeof(RoomHeader) == 16);
+static_assert(sizeof(LocalValueHeader) == 72 && sizeof(RoomHeader) == 16);
 
 // Segments up to this size come in the body: to copy them twice costs less than to find room.
 constexpr std::uint64_t kInlineBytes = 16 * 1024;
@@ -78,8 +52,5 @@ constexpr std::uint64_t kUploadSegmentBytes = 2ull << 20;
 // What a client has in its upload, at the most: enough that both sides copy at the same time; more
 // would only be in fewer caches.
 constexpr std::uint64_t kMaxUploadBytes = 16ull << 20;
-
-constexpr std::size_t kMaxHeaderBytes = 2048;
-constexpr std::uint64_t kMaxBodyBytes = protocol::kSegmentBytes;
 
 }  // namespace ucxstore::local

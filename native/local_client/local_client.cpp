@@ -20,16 +20,15 @@ LocalClient::LocalClient()
     threads::watch_recycler(*thread_);
 }
 
-std::shared_ptr<LocalLink> LocalClient::attach(base::Fd socket, const protocol::Token& token,
-                                               const std::string& peer) {
+// `make` makes a link that tells deadlines to what it is given.
+template <typename Make>
+auto LocalClient::begin(Make make) {
     return thread_->call(
         [&] {
             if (ended_) {
                 throw base::Error(base::ErrorKind::connect, kClosed);
             }
-            auto link = std::make_shared<LocalLink>(
-                thread_, pool_, std::move(socket), token, peer,
-                [this](base::TimePoint due) { deadline_ = std::min(deadline_, due); });
+            auto link = make([this](base::TimePoint due) { deadline_ = std::min(deadline_, due); });
             links_.push_back(link);
             try {
                 link->begin();
@@ -40,6 +39,22 @@ std::shared_ptr<LocalLink> LocalClient::attach(base::Fd socket, const protocol::
             return link;
         },
         kClosed);
+}
+
+std::shared_ptr<LocalLink> LocalClient::attach(base::Fd socket, const protocol::Token& token,
+                                               const std::string& peer) {
+    return begin([&](auto due) {
+        return std::make_shared<LocalLink>(thread_, pool_, std::move(socket), token, peer, due);
+    });
+}
+
+std::shared_ptr<stream_client::StreamLink> LocalClient::attach_remote(
+    base::Fd socket, const protocol::Token& token, const std::string& peer,
+    const stream::Protection& protection) {
+    return begin([&](auto due) {
+        return std::make_shared<stream_client::StreamLink>(thread_, std::move(socket), token, peer,
+                                                           due, protection);
+    });
 }
 
 void LocalClient::tick(base::TimePoint now) {

@@ -1,4 +1,5 @@
-// The links of a process to servers of its own host, and the thread that they share.
+// The links of a process to servers over sockets, of its own host and of others, and the thread
+// that they share.
 #pragma once
 
 #include <memory>
@@ -21,6 +22,11 @@ class LocalClient {
     // Takes a connected socket over. Throws Error(connect).
     std::shared_ptr<LocalLink> attach(base::Fd socket, const protocol::Token& token,
                                       const std::string& peer);
+    // The same, of TCP.
+    std::shared_ptr<stream_client::StreamLink> attach_remote(base::Fd socket,
+                                                             const protocol::Token& token,
+                                                             const std::string& peer,
+                                                             const stream::Protection& protection);
     // Ends all links, and the thread.
     void close();
 
@@ -37,12 +43,14 @@ class LocalClient {
         LocalClient& owner_;
     };
 
+    template <typename Make>
+    auto begin(Make make);
     void tick(base::TimePoint now);
     void end_all(const char* why) noexcept;
 
     Driver driver_{*this};
     // On the thread:
-    std::vector<std::shared_ptr<LocalLink>> links_;
+    std::vector<std::shared_ptr<stream_client::StreamLink>> links_;
     base::TimePoint deadline_ = base::TimePoint::max();
     bool ended_ = false;
 

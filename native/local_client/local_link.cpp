@@ -32,11 +32,8 @@ LocalLink::LocalLink(std::shared_ptr<threads::EventThread> thread,
                      std::shared_ptr<threads::WorkerPool> pool, base::Fd socket,
                      const protocol::Token& token, std::string peer,
                      std::function<void(base::TimePoint)> due)
-    : thread_(std::move(thread)),
-      pool_(std::move(pool)),
-      due_(std::move(due)),
-      socket_(std::move(socket), *this),
-      conversation_(token, std::move(peer), *this) {}
+    : StreamLink(std::move(thread), std::move(socket), token, std::move(peer), std::move(due)),
+      pool_(std::move(pool)) {}
 
 // ---- any thread ----
 
@@ -52,12 +49,12 @@ void LocalLink::submit(const std::shared_ptr<client::Operation>& operation) {
         }
         operation->requests = client::request_gets(*operation, unanswered.unknown);
     }
-    if (!thread_->post([self = shared_from_this(), operation, unanswered = std::move(unanswered)] {
-            self->start(operation, unanswered);
-        })) {
-        operation->fail(base::ErrorKind::server_lost, {peer(), ": the client is closed"});
-        operation->complete();
-    }
+    post(operation, [self = self(), operation, unanswered = std::move(unanswered)] {
+        self->start(operation);
+        if (operation->registered && !unanswered.later.empty()) {
+            self->read_files(unanswered.files, operation, unanswered.later);
+        }
+    });
 }
 
 bool LocalLink::takes_files(std::uint64_t bytes) const {
@@ -71,47 +68,27 @@ bool LocalLink::takes_files(std::uint64_t bytes) const {
     return can == 1;
 }
 
-void LocalLink::cancel(const std::shared_ptr<client::Operation>& operation) {
-    threads::post_or_wait(*thread_, [self = shared_from_this(), operation] {
-        self->conversation_.cancel(operation);
-    });
-}
-
 std::function<void()> LocalLink::tell_held() {
-    return [weak = weak_from_this()] {
+    return [weak = std::weak_ptr(self())] {
         if (const auto self = weak.lock()) {
             self->thread_->post([self] {
                 if (!self->closed_) {
-                    self->send({.kind = local::FrameKind::held});
+                    self->send({.kind = stream::FrameKind::held});
                 }
             });
         }
     };
 }
 
-void LocalLink::close() {
-    threads::post_or_wait(*thread_,
-                          [self = shared_from_this()] { self->shut("the connection was closed"); });
-}
+// ---- the thread: how it ends ----
 
-// ---- the thread: how it begins and ends ----
-
-void LocalLink::begin() {
-    thread_->watch(socket_.fd(), [this] { move(); });
-    client::report(base::log::info, base::log::EventKind::connected, peer(), "local");
-}
-
-void LocalLink::end(base::ErrorKind kind, std::string_view message, bool lost) {
-    if (closed_.exchange(true)) {
-        return;
-    }
-    conversation_.report_end(lost, message);
-    thread_->unwatch(socket_.fd());
-    socket_.end();
+void LocalLink::clear() {
     uploaded_.clear();
     visible_.clear();
-    conversation_.end(kind, message);
-    due_(base::TimePoint::min());
+}
+
+const char* LocalLink::why_gone() const {
+    return visible_.lost_pins() ? kTakenBack : StreamLink::why_gone();
 }
 
 base::TimePoint LocalLink::tick(base::TimePoint now) {
@@ -120,7 +97,7 @@ base::TimePoint LocalLink::tick(base::TimePoint now) {
             reads->operation()->moved(now);
         }
     }
-    return std::min({conversation_.tick(now), leak_stuck(now, kLocalReleaseTimeout)});
+    return std::min({StreamLink::tick(now), leak_stuck(now, kLocalReleaseTimeout)});
 }
 
 // Returns when the next ones may be stuck.
@@ -132,56 +109,7 @@ base::TimePoint LocalLink::leak_stuck(base::TimePoint now, base::Clock::duration
 
 void LocalLink::abandon() { leak_stuck(base::Clock::now(), base::Clock::duration(0)); }
 
-void LocalLink::move() {
-    try {
-        const bool more = socket_.read();
-        if (waits_) {
-            waits_ = socket_.flush();
-            if (!waits_) {
-                thread_->watch_writable(socket_.fd(), false);
-            }
-        }
-        if (socket_.ended()) {
-            end(base::ErrorKind::server_lost,
-                visible_.lost_pins() ? kTakenBack : "the server is gone", true);
-        } else if (more) {
-            thread_->post([self = shared_from_this()] {
-                if (!self->closed_) {
-                    self->move();
-                }
-            });
-        }
-    } catch (const base::Error& error) {
-        end(error.kind(), client::Conversation::cause_of(error), true);
-    } catch (const std::exception& error) {
-        end(base::ErrorKind::server_lost, error.what(), true);
-    }
-}
-
 // ---- what is sent ----
-
-void LocalLink::start(const Pointer& operation, const VisibleStorage::Unanswered& unanswered) {
-    conversation_.start(operation);
-    if (!operation->registered) {
-        return;
-    }
-    due_(operation->deadline());
-    if (!unanswered.later.empty()) {
-        read_files(unanswered.files, operation, unanswered.later);
-    }
-}
-
-void LocalLink::send(local::OutMessage message) {
-    if (socket_.send(std::move(message)) && !std::exchange(waits_, true)) {
-        thread_->watch_writable(socket_.fd(), true);
-    }
-}
-
-void LocalLink::send_request(client::Outgoing outgoing) {
-    send({.kind = local::FrameKind::request,
-          .header = local::raw(outgoing.header),
-          .body = std::move(outgoing.body)});
-}
 
 void LocalLink::ask_for_bytes(const client::Operation& operation,
                               std::span<const std::uint32_t> items) {
@@ -198,8 +126,8 @@ bool LocalLink::send_file(const Pointer& operation) {
     const client::Item& item = operation->items.front();
     const protocol::ValueHeader header =
         conversation_.value_header(*operation, 0, item.memory->size());
-    local::OutMessage message{.kind = local::FrameKind::file,
-                              .header = local::raw(header) + item.key};
+    stream::OutMessage message{.kind = stream::FrameKind::file,
+                               .header = stream::raw(header) + item.key};
     message.descriptors.push_back(std::move(operation->file));
     operation->went_as_file = true;
     base::step();
@@ -208,19 +136,11 @@ bool LocalLink::send_file(const Pointer& operation) {
     return true;
 }
 
-void LocalLink::pump() {
-    conversation_.send_values(
-        [this](const Pointer& operation, client::Item& item, std::uint32_t index) {
-            return !closed_ && send_segment(operation, item, index);
-        });
-}
-
-// False where there is no room for it yet.
 bool LocalLink::send_segment(const Pointer& operation, client::Item& item, std::uint32_t index) {
     const client::Memory& memory = *item.memory;
     local::LocalValueHeader header{
         conversation_.value_header(*operation, index, local::kUploadSegmentBytes), local::kInBody};
-    local::OutMessage message{.kind = local::FrameKind::value};
+    stream::OutMessage message{.kind = stream::FrameKind::value};
     std::byte* target = nullptr;
     if (header.value.total <= local::kInlineBytes) {
         message.body.resize(header.value.length);
@@ -228,7 +148,7 @@ bool LocalLink::send_segment(const Pointer& operation, client::Item& item, std::
     } else {
         if (upload_ == nullptr) {
             auto upload = std::make_unique<Upload>();
-            local::OutMessage shared{.kind = local::FrameKind::upload};
+            stream::OutMessage shared{.kind = stream::FrameKind::upload};
             shared.descriptors.emplace_back(fcntl(upload->descriptor(), F_DUPFD_CLOEXEC, 0));
             if (!shared.descriptors.back()) {
                 base::throw_errno("a descriptor for the server", base::ErrorKind::resource);
@@ -252,7 +172,7 @@ bool LocalLink::send_segment(const Pointer& operation, client::Item& item, std::
         base::step();
         memory::Copier(pieces).gather(0, target, header.value.length, memory::Write::cached);
         base::step();
-        message.header = local::raw(header) + item.key;
+        message.header = stream::raw(header) + item.key;
         send(std::move(message));
     } catch (...) {  // it has not been sent, so nobody gives its room back
         if (header.place != local::kInBody) {
@@ -267,37 +187,9 @@ bool LocalLink::send_segment(const Pointer& operation, client::Item& item, std::
 
 // ---- what comes ----
 
-std::optional<std::vector<ucp_dt_iov_t>> LocalLink::place(local::FrameKind kind,
-                                                          std::string_view bytes,
-                                                          std::uint64_t body_bytes) {
-    if (kind != local::FrameKind::reply) {
-        if (body_bytes > 0) {
-            throw base::Error(base::ErrorKind::protocol, "a body where none belongs");
-        }
-        return std::nullopt;
-    }
-    const auto header = protocol::read_header<protocol::ReplyHeader>(bytes.data(), bytes.size());
-    if (!header || header->token != conversation_.token()) {
-        throw base::Error(base::ErrorKind::protocol, "a reply without its header");
-    }
-    const auto operation = conversation_.find(header->request);
-    if (operation == nullptr || header->status != protocol::Status::ok ||
-        operation->sends_values()) {
-        return std::nullopt;
-    }
-    conversation_.moved(*operation);
-    client::note_reply(peer(), *operation, *header, {});
-    client::note_segment(*operation, *header, body_bytes);
-    auto pieces = client::pieces_of(operation->items[header->item], *header);
-    filling_ = {operation, *header};
-    return pieces;
-}
-
-void LocalLink::take(local::InMessage message) {
+void LocalLink::take_other(stream::InMessage message) {
     switch (message.kind) {
-        case local::FrameKind::reply:
-            return on_reply(message);
-        case local::FrameKind::room: {
+        case stream::FrameKind::room: {
             const auto room = protocol::read_header<local::RoomHeader>(message.header.data(),
                                                                        message.header.size());
             if (!room || upload_ == nullptr) {
@@ -309,7 +201,7 @@ void LocalLink::take(local::InMessage message) {
             }
             return pump();
         }
-        case local::FrameKind::files: {
+        case stream::FrameKind::files: {
             const auto files = protocol::read_header<local::FilesHeader>(message.header.data(),
                                                                          message.header.size());
             if (!files) {
@@ -323,29 +215,15 @@ void LocalLink::take(local::InMessage message) {
     }
 }
 
-void LocalLink::on_reply(const local::InMessage& message) {
-    if (filling_) {
-        const auto [operation, header] = *std::exchange(filling_, std::nullopt);
-        conversation_.segment_arrived(operation, operation->items[header.item], header.length);
-        return;
-    }
-    const auto header =
-        protocol::read_header<protocol::ReplyHeader>(message.header.data(), message.header.size());
-    const auto operation = conversation_.on_reply(*header);
-    if (operation == nullptr) {
-        if (leaving()) {
-            due_(base::TimePoint::min());
-        }
-        return;
-    }
-    if (header->status == protocol::Status::shown) {
-        on_shown(operation, header->item);
-    } else if (header->status == protocol::Status::unmoved) {
-        on_unmoved(operation, header->item);
+bool LocalLink::take_reply(const Pointer& operation, const protocol::ReplyHeader& header) {
+    if (header.status == protocol::Status::shown) {
+        on_shown(operation, header.item);
+    } else if (header.status == protocol::Status::unmoved) {
+        on_unmoved(operation, header.item);
     } else {
-        client::note_reply(peer(), *operation, *header, message.body);
-        conversation_.item_done(operation, operation->items[header->item]);
+        return false;
     }
+    return true;
 }
 
 void LocalLink::on_shown(const Pointer& operation, std::uint32_t number) {
@@ -373,7 +251,7 @@ void LocalLink::read_files(const std::shared_ptr<const VisibleFiles>& files,
                            const Pointer& operation, const std::vector<std::uint32_t>& items) {
     try {
         const auto reads = std::make_shared<FileReads>(files, operation, items);
-        std::function<void()> on_end = [self = shared_from_this(), reads] {
+        std::function<void()> on_end = [self = self(), reads] {
             // Once the thread has stopped, the operation was abandoned.
             self->thread_->post([self, reads] { self->on_read(reads); });
         };
@@ -409,16 +287,10 @@ void LocalLink::on_read(const std::shared_ptr<FileReads>& reads) {
 }
 
 void LocalLink::stop(const client::Operation& operation) {
-    if (filling_ && filling_->operation.get() == &operation) {
-        filling_.reset();
-        socket_.redirect();
-    }
+    StreamLink::stop(operation);
     if (const auto found = reads_.find(operation.id); found != reads_.end()) {
         found->second->stop();
         due_(base::Clock::now() + kLocalReleaseTimeout);
-    }
-    if (leaving()) {
-        due_(base::TimePoint::min());
     }
 }
 

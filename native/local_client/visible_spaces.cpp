@@ -23,9 +23,9 @@ std::size_t most_open_arenas() {
 }
 
 // The number of the shelf that a message of these is about.
-std::uint64_t shelf_of(const local::InMessage& message) {
+std::uint64_t shelf_of(const stream::InMessage& message) {
     const bool of_arena =
-        message.kind == local::FrameKind::arena || message.kind == local::FrameKind::dropped;
+        message.kind == stream::FrameKind::arena || message.kind == stream::FrameKind::dropped;
     const std::size_t at = of_arena ? offsetof(local::ArenaHeader, shelf) : 0;
     std::uint64_t shelf = 0;
     if (message.header.size() < at + sizeof(shelf)) {
@@ -38,25 +38,26 @@ std::uint64_t shelf_of(const local::InMessage& message) {
 }  // namespace
 
 std::shared_ptr<const Visible> renewed(const std::shared_ptr<const Visible>& before,
-                                       local::InMessage& message, std::function<void()> tell_held) {
+                                       stream::InMessage& message,
+                                       std::function<void()> tell_held) {
     auto visible =
         before == nullptr ? std::make_shared<Visible>() : std::make_shared<Visible>(*before);
     const auto arena =
         protocol::read_header<local::ArenaHeader>(message.header.data(), message.header.size());
     const auto number = arena ? static_cast<std::uint32_t>(arena->number) : 0;
     const bool has_descriptor = message.descriptors.size() == 1;
-    if (message.kind == local::FrameKind::dropped && arena) {
+    if (message.kind == stream::FrameKind::dropped && arena) {
         visible->arenas.erase(number);
-    } else if (message.kind == local::FrameKind::pins && message.descriptors.size() == 4) {
+    } else if (message.kind == stream::FrameKind::pins && message.descriptors.size() == 4) {
         visible->life = std::make_shared<shared::LifeWatch>(message.descriptors[0]);
         visible->pins = std::make_shared<shared::Pins>(shared::PinTable::Descriptors{
             std::move(message.descriptors[1]), std::move(message.descriptors[2])});
         visible->held = std::make_shared<HeldValues>(
             visible->pins, std::make_shared<shared::ReaderLimitView>(message.descriptors[3]),
             std::move(tell_held));
-    } else if (message.kind == local::FrameKind::index && has_descriptor) {
+    } else if (message.kind == stream::FrameKind::index && has_descriptor) {
         visible->index = std::make_shared<shared::IndexReader>(message.descriptors[0]);
-    } else if (message.kind == local::FrameKind::arena && has_descriptor && arena) {
+    } else if (message.kind == stream::FrameKind::arena && has_descriptor && arena) {
         const bool stays_open = visible->arenas.size() < most_open_arenas();
         visible->arenas[number] = std::make_shared<SeenArena>(
             std::move(message.descriptors[0]), arena->bytes, kMaxArenaBytes, stays_open);
@@ -82,14 +83,14 @@ bool VisibleSpaces::lost() const {
     });
 }
 
-bool VisibleSpaces::is_for_space(const local::InMessage& message) {
+bool VisibleSpaces::is_for_space(const stream::InMessage& message) {
     return shelf_of(message) != local::kMainShelf;
 }
 
-void VisibleSpaces::see(local::InMessage& message, std::function<void()> tell_held) {
+void VisibleSpaces::see(stream::InMessage& message, std::function<void()> tell_held) {
     const std::uint64_t shelf = shelf_of(message);
     auto all = std::make_shared<All>(*all_.load());
-    if (message.kind == local::FrameKind::pins) {
+    if (message.kind == stream::FrameKind::pins) {
         std::string name = message.header.substr(sizeof(local::ShelfHeader));
         // One that was forgotten is shown anew, by another number.
         if (!protocol::is_space_name(name) || names_.contains(shelf) || all->contains(name) ||
@@ -99,7 +100,7 @@ void VisibleSpaces::see(local::InMessage& message, std::function<void()> tell_he
         }
         (*all)[name] = renewed(nullptr, message, std::move(tell_held));
         names_.emplace(shelf, std::move(name));
-    } else if (message.kind == local::FrameKind::ended) {
+    } else if (message.kind == stream::FrameKind::ended) {
         const auto found = names_.find(shelf);
         if (found == names_.end()) {
             return;  // it was not shown in the end

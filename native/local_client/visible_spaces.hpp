@@ -8,16 +8,17 @@
 #include <string>
 #include <string_view>
 
-#include "local/local_socket.hpp"
+#include "local/frames.hpp"
 #include "local_client/slot.hpp"
 #include "local_client/visible.hpp"
+#include "stream/stream_socket.hpp"
 
 namespace ucxstore::local_client {
 
 // What is seen of a shelf once this message has come; `before` is what was seen, nullptr for
 // nothing. `tell_held` as in HeldValues. Throws Error(protocol) where it is no such message.
 std::shared_ptr<const Visible> renewed(const std::shared_ptr<const Visible>& before,
-                                       local::InMessage& message, std::function<void()> tell_held);
+                                       stream::InMessage& message, std::function<void()> tell_held);
 
 class VisibleSpaces {
   public:
@@ -29,8 +30,8 @@ class VisibleSpaces {
     // What follows is for one thread.
 
     // Whether a message is about a scratch space; then see() takes it. That throws Error(protocol).
-    static bool is_for_space(const local::InMessage& message);
-    void see(local::InMessage& message, std::function<void()> tell_held);
+    static bool is_for_space(const stream::InMessage& message);
+    void see(stream::InMessage& message, std::function<void()> tell_held);
     // Needs no memory.
     void clear();
 

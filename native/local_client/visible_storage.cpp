@@ -92,8 +92,8 @@ bool VisibleStorage::lost_pins() const {
            (visible != nullptr && visible->pins != nullptr && visible->pins->lost());
 }
 
-void VisibleStorage::take(local::InMessage& message, std::function<void()> tell_held) {
-    if (message.kind == local::FrameKind::root) {
+void VisibleStorage::take(stream::InMessage& message, std::function<void()> tell_held) {
+    if (message.kind == stream::FrameKind::root) {
         if (message.descriptors.size() != 3) {
             throw base::Error(base::ErrorKind::protocol, "a directory without its descriptors");
         }

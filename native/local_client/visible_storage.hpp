@@ -11,11 +11,11 @@
 #include <string_view>
 #include <vector>
 
-#include "local/local_socket.hpp"
 #include "local_client/slot.hpp"
 #include "local_client/visible.hpp"
 #include "local_client/visible_files.hpp"
 #include "local_client/visible_spaces.hpp"
+#include "stream/stream_socket.hpp"
 
 namespace ucxstore::local_client {
 
@@ -47,7 +47,7 @@ class VisibleStorage {
     // These on one thread.
     // Takes a message about what is to be seen. `tell_held` as in HeldValues. Throws
     // Error(protocol) where it is no such message.
-    void take(local::InMessage& message, std::function<void()> tell_held);
+    void take(stream::InMessage& message, std::function<void()> tell_held);
     // Nothing is to be seen any more. Needs no memory.
     void clear();
 

@@ -9,6 +9,8 @@
 
 namespace ucxstore::local_server {
 
+using stream_server::StreamSession;
+
 LocalThread::LocalThread(const sessions::Service& service, int index)
     : service_(service),
       thread_(
@@ -31,21 +33,36 @@ LocalThread::LocalThread(const sessions::Service& service, int index)
 
 void LocalThread::attach(base::Fd socket, const protocol::Token& token,
                          const sessions::Admitted& client, std::string_view answer) {
+    begin(std::move(socket), token, client, answer, [this](StreamSession::Parts parts) {
+        if (!life_) {
+            life_.emplace();
+        }
+        return std::make_shared<LocalSession>(std::move(parts), life_->descriptor());
+    });
+}
+
+void LocalThread::attach_remote(base::Fd socket, const protocol::Token& token,
+                                const sessions::Admitted& client, std::string_view answer,
+                                const stream::Protection& protection) {
+    begin(std::move(socket), token, client, answer, [&](StreamSession::Parts parts) {
+        return std::make_shared<StreamSession>(parts, protection);
+    });
+}
+
+void LocalThread::begin(base::Fd socket, const protocol::Token& token,
+                        const sessions::Admitted& client, std::string_view answer,
+                        const Make& make) {
     thread_->call(
         [&] {
             if (ended_) {
                 throw base::Error(base::ErrorKind::connect, sessions::kServerClosed);
             }
             // The session calls it only while it is there.
-            auto* const place = new LocalSession*(nullptr);
-            std::shared_ptr<LocalSession*> self(place);
-            if (!life_) {
-                life_.emplace();
-            }
+            auto* const place = new StreamSession*(nullptr);
+            std::shared_ptr<StreamSession*> self(place);
             const int fd = socket.get();
-            auto session = std::make_shared<LocalSession>(thread_, turns_, life_->descriptor(),
-                                                          std::move(socket), service_, token,
-                                                          client, [this, self] { look(*self); });
+            auto session = make({thread_, turns_, std::move(socket), service_, token, client,
+                                 [this, self] { look(*self); }});
             if (!session->record().account()->has_room(sessions::Held::descriptors, 1)) {
                 throw base::Error(base::ErrorKind::connect,
                                   "descriptors that its origin has passed are still to be closed");
@@ -98,12 +115,12 @@ void LocalThread::visit(const Visitor& visitor) {
     });
 }
 
-void LocalThread::look(LocalSession* session) {
+void LocalThread::look(StreamSession* session) {
     const base::TimePoint due = tick_of(*session, base::Clock::now());
     deadline_ = session->closed() ? base::TimePoint::min() : std::min(deadline_, due);
 }
 
-base::TimePoint LocalThread::tick_of(LocalSession& session, base::TimePoint now) noexcept {
+base::TimePoint LocalThread::tick_of(StreamSession& session, base::TimePoint now) noexcept {
     try {
         return session.tick(now);
     } catch (const std::exception&) {  // for want of memory

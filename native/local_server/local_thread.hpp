@@ -1,8 +1,9 @@
-// A thread of a server with the sessions of clients of its own host.
+// A thread of a server with the sessions on sockets: of clients of its own host, and of others.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,6 +32,10 @@ class LocalThread : public sessions::YieldingThread {
     // descriptors that it brought unread. Throws Error(connect).
     void attach(base::Fd socket, const protocol::Token& token, const sessions::Admitted& client,
                 std::string_view answer = {});
+    // The same, of a client of any host, on a socket of TCP.
+    void attach_remote(base::Fd socket, const protocol::Token& token,
+                       const sessions::Admitted& client, std::string_view answer,
+                       const stream::Protection& protection);
     // The number of clients.
     std::size_t sessions();
     // Whether anything is under way with a client.
@@ -57,11 +62,15 @@ class LocalThread : public sessions::YieldingThread {
         LocalThread& owner_;
     };
 
+    using Make = std::function<std::shared_ptr<stream_server::StreamSession>(
+        stream_server::StreamSession::Parts)>;
+    void begin(base::Fd socket, const protocol::Token& token, const sessions::Admitted& client,
+               std::string_view answer, const Make& make);
     void visit(const Visitor& visitor) override;
     void tick(base::TimePoint now);
-    void look(LocalSession* session);
-    // As LocalSession::tick(); a failure loses the session.
-    base::TimePoint tick_of(LocalSession& session, base::TimePoint now) noexcept;
+    void look(stream_server::StreamSession* session);
+    // As StreamSession::tick(); a failure loses the session.
+    base::TimePoint tick_of(stream_server::StreamSession& session, base::TimePoint now) noexcept;
     void lose_all() noexcept;
 
     const sessions::Service service_;
@@ -69,7 +78,7 @@ class LocalThread : public sessions::YieldingThread {
     // On the thread:
     std::optional<shared::Life> life_;
     sessions::Turns turns_;
-    std::vector<std::shared_ptr<LocalSession>> sessions_;
+    std::vector<std::shared_ptr<stream_server::StreamSession>> sessions_;
     base::TimePoint deadline_ = base::TimePoint::max();
     bool ended_ = false;
 

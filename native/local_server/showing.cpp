@@ -7,8 +7,9 @@
 namespace ucxstore::local_server {
 namespace {
 
-local::OutMessage with_descriptor(local::FrameKind kind, base::Fd descriptor, std::string header) {
-    local::OutMessage message{.kind = kind, .header = std::move(header)};
+stream::OutMessage with_descriptor(stream::FrameKind kind, base::Fd descriptor,
+                                   std::string header) {
+    stream::OutMessage message{.kind = kind, .header = std::move(header)};
     message.descriptors.push_back(std::move(descriptor));
     return message;
 }
@@ -37,7 +38,7 @@ Showing::~Showing() {
 
 bool Showing::pinned() const { return pins_ != nullptr && shelf_->pins_any(*pins_); }
 
-bool Showing::show(const memory::Region& value, std::vector<local::OutMessage>& messages) {
+bool Showing::show(const memory::Region& value, std::vector<stream::OutMessage>& messages) {
     const auto number = shelf_->arena_with(value);
     if (!number) {
         return false;
@@ -45,8 +46,8 @@ bool Showing::show(const memory::Region& value, std::vector<local::OutMessage>& 
     if (pins_ == nullptr) {
         auto pins = shelf_->add_reader(keeps_, holder_);
         auto [table, lifeline] = pins->take_descriptors();
-        messages.push_back(with_descriptor(local::FrameKind::pins, local::copy_of(life_),
-                                           local::raw(local::ShelfHeader{number_}) + space_));
+        messages.push_back(with_descriptor(stream::FrameKind::pins, stream::copy_of(life_),
+                                           stream::raw(local::ShelfHeader{number_}) + space_));
         messages.back().descriptors.push_back(std::move(table));
         messages.back().descriptors.push_back(std::move(lifeline));
         messages.back().descriptors.push_back(shelf_->reader_limit());
@@ -55,15 +56,15 @@ bool Showing::show(const memory::Region& value, std::vector<local::OutMessage>& 
     }
     if (generation_ != shelf_->generation()) {
         auto [descriptor, generation] = shelf_->index();
-        messages.push_back(with_descriptor(local::FrameKind::index, std::move(descriptor),
-                                           local::raw(local::ShelfHeader{number_})));
+        messages.push_back(with_descriptor(stream::FrameKind::index, std::move(descriptor),
+                                           stream::raw(local::ShelfHeader{number_})));
         generation_ = generation;
     }
     if (!arenas_.contains(*number)) {
         auto [descriptor, bytes] = shelf_->arena(*number);  // it is there, as the value is
         messages.push_back(
-            with_descriptor(local::FrameKind::arena, std::move(descriptor),
-                            local::raw(local::ArenaHeader{*number, number_, bytes})));
+            with_descriptor(stream::FrameKind::arena, std::move(descriptor),
+                            stream::raw(local::ArenaHeader{*number, number_, bytes})));
         arenas_.insert(*number);
     }
     return true;

@@ -7,8 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "local/local_socket.hpp"
+#include "local/frames.hpp"
 #include "shared/shelf.hpp"
+#include "stream/stream_socket.hpp"
 
 namespace ucxstore::local_server {
 
@@ -29,7 +30,7 @@ class Showing {
 
     // Appends the messages that the client needs to see the value itself; false where it is none of
     // the shelf's. Throws Error(resource), Error(memory).
-    bool show(const memory::Region& value, std::vector<local::OutMessage>& messages);
+    bool show(const memory::Region& value, std::vector<stream::OutMessage>& messages);
     // Whether the client was shown this arena, which has gone; to be called once.
     bool forget(std::uint32_t arena) { return arenas_.erase(arena) > 0; }
     // Values that the client says it has read there.

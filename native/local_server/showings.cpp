@@ -51,7 +51,7 @@ std::shared_ptr<const memory::Region> Showings::shelved(const sessions::PendingG
 
 std::shared_ptr<const memory::Region> Showings::show(const sessions::PendingGet& get,
                                                      const OnDrop& on_drop,
-                                                     std::vector<local::OutMessage>& messages) {
+                                                     std::vector<stream::OutMessage>& messages) {
     auto value = shelved(get);
     const auto shelf = value == nullptr ? nullptr : shared::Shelf::of(*value);
     if (shelf == nullptr || !may_have_more_tables()) {
@@ -94,7 +94,7 @@ Showing& Showings::main(const std::shared_ptr<shared::Shelf>& shelf) {
 
 // It is the last of the list from then on.
 Showing& Showings::space(const std::shared_ptr<shared::Shelf>& shelf, std::string_view name,
-                         const OnDrop& on_drop, std::vector<local::OutMessage>& messages) {
+                         const OnDrop& on_drop, std::vector<stream::OutMessage>& messages) {
     const auto found = std::ranges::find_if(
         spaces_, [&](const Space& one) { return one.showing->space() == name; });
     if (found != spaces_.end() && found->showing->shelf() == shelf) {
@@ -118,7 +118,7 @@ Showing& Showings::space(const std::shared_ptr<shared::Shelf>& shelf, std::strin
 
 // The one where the client has read least since the last look; of several, the one that was asked
 // for longest ago.
-void Showings::forget_one(std::vector<local::OutMessage>& messages) {
+void Showings::forget_one(std::vector<stream::OutMessage>& messages) {
     auto least = spaces_.begin();
     std::uint64_t fewest = ~std::uint64_t{0};
     for (auto one = spaces_.begin(); one != spaces_.end(); ++one) {
@@ -132,15 +132,15 @@ void Showings::forget_one(std::vector<local::OutMessage>& messages) {
     forget(least, messages);
 }
 
-void Showings::forget(Spaces::iterator space, std::vector<local::OutMessage>& messages) {
+void Showings::forget(Spaces::iterator space, std::vector<stream::OutMessage>& messages) {
     const local::ShelfHeader header{space->showing->number()};
-    messages.push_back({.kind = local::FrameKind::ended,
+    messages.push_back({.kind = stream::FrameKind::ended,
                         .header = {reinterpret_cast<const char*>(&header), sizeof(header)}});
     spaces_.erase(space);
 }
 
 void Showings::drop(std::uint64_t shelf, std::uint32_t arena,
-                    std::vector<local::OutMessage>& messages) {
+                    std::vector<stream::OutMessage>& messages) {
     Showing* showing = shelf == local::kMainShelf ? main_.get() : nullptr;
     if (shelf != local::kMainShelf) {
         const auto found = std::ranges::find_if(
@@ -155,7 +155,7 @@ void Showings::drop(std::uint64_t shelf, std::uint32_t arena,
     }
     if (showing != nullptr && showing->forget(arena)) {
         const local::ArenaHeader header{arena, shelf, 0};
-        messages.push_back({.kind = local::FrameKind::dropped,
+        messages.push_back({.kind = stream::FrameKind::dropped,
                             .header = {reinterpret_cast<const char*>(&header), sizeof(header)}});
     }
 }

@@ -45,9 +45,9 @@ class Showings {
     // returns the value where it sees it; nullptr where it cannot.
     std::shared_ptr<const memory::Region> show(const sessions::PendingGet& get,
                                                const OnDrop& on_drop,
-                                               std::vector<local::OutMessage>& messages);
+                                               std::vector<stream::OutMessage>& messages);
     // Appends what the client is to be told of an arena that has gone, or of the end of a shelf.
-    void drop(std::uint64_t shelf, std::uint32_t arena, std::vector<local::OutMessage>& messages);
+    void drop(std::uint64_t shelf, std::uint32_t arena, std::vector<stream::OutMessage>& messages);
     // Values that the client says it has read.
     std::uint64_t seen() const;
     // Whether the client has anything pinned.
@@ -69,9 +69,9 @@ class Showings {
     std::shared_ptr<const memory::Region> shelved(const sessions::PendingGet& get) const;
     Showing& main(const std::shared_ptr<shared::Shelf>& shelf);
     Showing& space(const std::shared_ptr<shared::Shelf>& shelf, std::string_view name,
-                   const OnDrop& on_drop, std::vector<local::OutMessage>& messages);
-    void forget_one(std::vector<local::OutMessage>& messages);
-    void forget(Spaces::iterator space, std::vector<local::OutMessage>& messages);
+                   const OnDrop& on_drop, std::vector<stream::OutMessage>& messages);
+    void forget_one(std::vector<stream::OutMessage>& messages);
+    void forget(Spaces::iterator space, std::vector<stream::OutMessage>& messages);
 
     const sessions::Storages storages_;
     const int life_;

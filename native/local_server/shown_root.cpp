@@ -22,9 +22,9 @@ std::unique_ptr<ShownRoot> ShownRoot::make(const sessions::Storages& storages, i
 ShownRoot::ShownRoot(const sessions::Storages& storages, int life,
                      std::shared_ptr<base::SeenByClient> seen_by)
     : seen_by_(std::move(seen_by)), page_(storages.readers->add()) {
-    message_.descriptors.push_back(local::copy_of(life));
+    message_.descriptors.push_back(stream::copy_of(life));
     message_.descriptors.push_back(page_->take_descriptor());
-    message_.descriptors.push_back(local::copy_of(storages.root));
+    message_.descriptors.push_back(stream::copy_of(storages.root));
     seen_by_->add(page_);
 }
 

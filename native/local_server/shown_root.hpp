@@ -5,9 +5,9 @@
 #include <memory>
 #include <utility>
 
-#include "local/local_socket.hpp"
 #include "sessions/storages.hpp"
 #include "shared/session_page.hpp"
+#include "stream/stream_socket.hpp"
 
 namespace ucxstore::local_server {
 
@@ -30,7 +30,7 @@ class ShownRoot {
     // Values that the client says it has read there.
     std::uint64_t seen() const { return page_->seen().gets; }
     // What the client needs for it; to be called once.
-    local::OutMessage take_message() { return std::move(message_); }
+    stream::OutMessage take_message() { return std::move(message_); }
 
   private:
     // Throws Error(resource), Error(memory).
@@ -39,7 +39,7 @@ class ShownRoot {
 
     const std::shared_ptr<base::SeenByClient> seen_by_;
     const std::shared_ptr<shared::SessionPage> page_;
-    local::OutMessage message_{.kind = local::FrameKind::root};
+    stream::OutMessage message_{.kind = stream::FrameKind::root};
 };
 
 }  // namespace ucxstore::local_server

@@ -16,7 +16,7 @@
 
 namespace ucxstore::protocol {
 
-constexpr int kProtocolVersion = 6;
+constexpr int kProtocolVersion = 7;
 
 // The body of one request message. Small enough to travel eagerly in one fragment of any
 // transport (shared memory: 8 KiB); a batch of more is sent as several messages.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/ensure.hpp"
+#include "memory/crc32c.hpp"
 #include "sessions/answer.hpp"
 #include "storage/quota.hpp"
 
@@ -344,6 +345,25 @@ void Sending::forget_in_flight() {
     account.remove(Held::fetched_bytes, in_flight_.fetched);
     in_flight_ = {};
     messages_ = 0;
+}
+
+std::uint32_t Sending::sum_of(const Message& message) {
+    if (message.pieces.empty()) {
+        return memory::crc32c(std::as_bytes(std::span(message.payload)));
+    }
+    if (message.was_read || message.value->pieced()) {
+        return memory::crc32c(message.pieces);
+    }
+    std::uint32_t sum = 0;
+    for (const ucp_dt_iov_t& piece : message.pieces) {
+        const auto* const begin = static_cast<const std::byte*>(piece.buffer);
+        const auto offset = static_cast<std::uint64_t>(begin - message.value->data());
+        sum = piece.length < memory::KeptSums::kBlock
+                  ? memory::crc32c({begin, piece.length}, sum)
+                  : memory::join_crc32c(sum, message.value->checksum(offset, piece.length),
+                                        piece.length);
+    }
+    return sum;
 }
 
 }  // namespace ucxstore::sessions

@@ -120,6 +120,9 @@ class Sending {
         Amount amount() const;
     };
 
+    // The CRC32C of its bytes. Of what lies in a value's own memory, the sums of whole blocks are
+    // kept with the value.
+    static std::uint32_t sum_of(const Message& message);
     // Whether it can send what is read meanwhile. Then it notes what it could not read in the
     // message's `reading`, before it calls sent().
     virtual bool reads_as_it_sends() const { return false; }

@@ -7,7 +7,6 @@
 #include <string>
 #include <utility>
 
-#include "memory/crc32c.hpp"
 #include "protocol/sums.hpp"
 #include "ucx/request.hpp"
 #include "ucx_server/unread_bytes.hpp"
@@ -80,7 +79,7 @@ bool UcxSending::send(Message message) {
     // Apart from the request, which UCX may end before it returns.
     std::string header(reinterpret_cast<const char*>(&message.header), sizeof(message.header));
     if (checked_) {
-        protocol::append_sums(header, data_sum(message));
+        protocol::append_sums(header, sum_of(message));
     }
     const std::uint64_t bytes = message.header.length;
     auto request = std::make_unique<InFlight>(shared_from_this(), std::move(message));
@@ -92,26 +91,6 @@ bool UcxSending::send(Message message) {
     ucx::Request::send(std::move(request), worker_, endpoint, protocol::Message::reply,
                        header.data(), header.size());
     return true;
-}
-
-// Of what lies in a value's own memory, the sums of whole blocks are kept with the value.
-std::uint32_t UcxSending::data_sum(const Message& message) {
-    if (message.pieces.empty()) {
-        return memory::crc32c(std::as_bytes(std::span(message.payload)));
-    }
-    if (message.was_read || message.value->pieced()) {
-        return memory::crc32c(message.pieces);
-    }
-    std::uint32_t sum = 0;
-    for (const ucp_dt_iov_t& piece : message.pieces) {
-        const auto* const begin = static_cast<const std::byte*>(piece.buffer);
-        const auto offset = static_cast<std::uint64_t>(begin - message.value->data());
-        sum = piece.length < memory::KeptSums::kBlock
-                  ? memory::crc32c({begin, piece.length}, sum)
-                  : memory::join_crc32c(sum, message.value->checksum(offset, piece.length),
-                                        piece.length);
-    }
-    return sum;
 }
 
 }  // namespace ucxstore::ucx_server

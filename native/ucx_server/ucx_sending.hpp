@@ -36,7 +36,6 @@ class UcxSending : public sessions::Sending, public std::enable_shared_from_this
   private:
     class InFlight;
 
-    static std::uint32_t data_sum(const Message& message);
     // Where UCX copies the bytes on this thread, and their sum need not be known beforehand.
     bool reads_as_it_sends() const override { return worker_.moves_only_in_progress && !checked_; }
     bool send(Message message) override;

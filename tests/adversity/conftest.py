@@ -1,4 +1,4 @@
-"""Servers and stores that tests kill, stop and break, over shared memory and over TCP."""
+"""Servers and stores that tests kill, stop and break, over UCX and over plain TCP."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -31,9 +31,12 @@ any_transport = pytest.mark.parametrize(
 )
 
 
-@pytest.fixture(params=[{}, {"TLS": "tcp"}], ids=["shared-memory", "tcp"])
-def ucx(request: pytest.FixtureRequest) -> Ucx:
-    return dict(request.param)
+@pytest.fixture(params=[{}, {"TLS": "tcp"}, None], ids=["shared-memory", "tcp", "plain-tcp"])
+def ucx(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ucx:
+    """Options of UCX; over plain TCP it is not used, by stores of this and of other processes."""
+    if request.param is None:
+        monkeypatch.setenv("UCXSTORE_NETWORK", "tcp")
+    return dict(request.param or {})
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from tests.adversity.conftest import StartServer, Ucx
 from tests.adversity.scripts import Script
 from tests.adversity.servers import RemoteServer
 from tests.adversity.transfers import VALUE, filled
+from tests.adversity.ways import over_ucx
 from tests.eventually import eventually
 from tests.values import as_buffer
 from ucxstore import UcxStore
@@ -201,6 +202,7 @@ assert not failures
     eventually(lambda: server.sessions == 1)
 
 
+@over_ucx
 def test_forks_while_another_thread_maps_memory(
     server: RemoteServer, store: UcxStore, ucx: Ucx
 ) -> None:

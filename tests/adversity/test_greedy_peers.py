@@ -17,6 +17,7 @@ from tests.values import as_buffer
 from ucxstore import ConnectError, UcxStore
 from ucxstore.base.address import Address
 from ucxstore.base.native import core
+from ucxstore.base.options import Local, Network
 from ucxstore.client.connect import Greeting
 from ucxstore.pipeline.access import access_to
 from ucxstore.server import Server
@@ -82,21 +83,28 @@ def test_the_most_silent_one_goes_and_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("plane", "left"), [("ucx", RESERVED_FILES), ("auto", RESERVED_FROM_LOCAL)]
+    ("plane", "network", "left"),
+    [
+        ("ucx", "ucx", RESERVED_FILES),
+        ("off", "tcp", RESERVED_FROM_LOCAL),
+        ("auto", "tcp", RESERVED_FROM_LOCAL),
+    ],
 )
 def test_no_descriptors_for_another_client(
-    start_server: StartServer, plane: Literal["auto", "ucx"], left: int
+    start_server: StartServer, plane: Local, network: Network, left: int
 ) -> None:
     """It is told which limit it is, and the server goes on."""
     server = start_server()
     pid = server.process.pid
     _, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-    with UcxStore(server.address, local=plane) as first:
+    with UcxStore(server.address, local=plane, network=network) as first:
         first.set_sync("k", as_buffer(b"value"))
         used = sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (used + left // 2, hard))
         with (
-            UcxStore(server.address, local=plane, ucx={"TCP_TX_SEG_SIZE": "200K"}) as other,
+            UcxStore(
+                server.address, local=plane, network=network, ucx={"TCP_TX_SEG_SIZE": "200K"}
+            ) as other,
             pytest.raises(ConnectError, match=r"files .* may have open .*ulimit -n"),
         ):
             other.get_sync("k")

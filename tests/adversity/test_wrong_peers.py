@@ -28,6 +28,7 @@ from tests.adversity.transfers import (
     read_forever,
     until_begun,
 )
+from tests.adversity.ways import over_ucx
 from tests.eventually import eventually
 from tests.values import as_buffer
 from ucxstore import (
@@ -39,7 +40,13 @@ from ucxstore import (
     UcxStore,
 )
 from ucxstore.base.native import core
-from ucxstore.protocol.frames import FrameKind, RejectCode, encode, encode_reject
+from ucxstore.protocol.frames import (
+    PROTOCOL_VERSION,
+    FrameKind,
+    RejectCode,
+    encode,
+    encode_reject,
+)
 from ucxstore.server import Server
 
 CONNECT = 0.5
@@ -138,8 +145,10 @@ HTTP = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"
         pytest.param(says(encode(FrameKind.READY, bytes(40))), ConnectError, id="another frame"),
         pytest.param(closes(0), ConnectError, id="closes at once"),
         pytest.param(closes(10), ConnectError, id="closes"),
-        pytest.param(version(7), ProtocolVersionError, id="rejects our version"),
-        pytest.param(challenges_in_version(7), ProtocolVersionError, id="version 7"),
+        pytest.param(version(PROTOCOL_VERSION + 1), ProtocolVersionError, id="rejects our version"),
+        pytest.param(
+            challenges_in_version(PROTOCOL_VERSION + 1), ProtocolVersionError, id="a later version"
+        ),
     ],
 )
 def test_no_server(behave: Behaviour, kind: type[ConnectError], native_clients: None) -> None:
@@ -188,6 +197,7 @@ def idle_worker(ucx: dict[str, str]) -> Iterator[bytes]:
     client.close(5.0)
 
 
+@over_ucx
 @pytest.mark.parametrize("stays", [True, False])
 def test_one_that_shakes_hands_only(open_store: OpenStore, idle_worker: bytes, stays: bool) -> None:
     with FakeServer(welcomes(idle_worker, stays=stays)) as fake:
@@ -199,6 +209,7 @@ def test_one_that_shakes_hands_only(open_store: OpenStore, idle_worker: bytes, s
             assert fake.place in message
 
 
+@over_ucx
 def test_a_worker_that_is_no_more(open_store: OpenStore, ucx: dict[str, str]) -> None:
     client = core.Client(ucx, False)
     address = client.open().address
@@ -210,6 +221,7 @@ def test_a_worker_that_is_no_more(open_store: OpenStore, ucx: dict[str, str]) ->
         assert fake.place in message
 
 
+@over_ucx
 @pytest.mark.parametrize("address", [b"\0", b"garbage", bytes(200), b"\xff" * 200])
 def test_a_malformed_ucx_address(open_store: OpenStore, address: bytes) -> None:
     with FakeServer(welcomes(address, stays=True)) as fake:
@@ -242,7 +254,7 @@ def test_a_man_in_the_middle_hangs_up(server: RemoteServer, open_store: OpenStor
 
 
 def test_a_man_in_the_middle_speaks(server: RemoteServer, open_store: OpenStore) -> None:
-    """Bytes on a control connection, where there should be none, end it on either side."""
+    """Bytes where there should be none, or no such ones, end the connection on either side."""
     spoken: list[socket.socket] = []
 
     def behave(sock: socket.socket) -> None:
@@ -252,7 +264,7 @@ def test_a_man_in_the_middle_speaks(server: RemoteServer, open_store: OpenStore)
     with FakeServer(behave) as relay:
         store = open_store(relay)
         store.set_sync("key", as_buffer(b"value"))
-        spoken[0].sendall(b"boo")
+        spoken[0].sendall(b"boo" * 8)
         eventually(lambda: not store.stats()["lanes"])
         eventually(lambda: server.sessions == 0)
         assert store.get_sync("key") is not None

@@ -1,4 +1,4 @@
-"""Servers and stores over each way between them: the local plane, shared memory of UCX's, TCP."""
+"""Servers and stores over each way between them: the local plane, UCX's ways, plain TCP."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,11 @@ WAYS: dict[str, dict[str, Any]] = {
     "local": {"local": True},
     "shared-memory": {"local": False, "ucx_shared_memory": True},
     "tcp": {"local": False, "ucx": {"TLS": "tcp"}},
+    "plain-tcp": {"local": False},
 }
+
+# For tests of UCX itself.
+over_ucx = pytest.mark.parametrize("ucx", [{}, {"TLS": "tcp"}], ids=["shared-memory", "tcp"])
 
 any_way = pytest.mark.parametrize("way", WAYS)
 
@@ -43,4 +47,5 @@ def open_store(way: str, address: str, **options: Any) -> UcxStore:
     """Open a store that goes this way."""
     given = WAYS[way]
     local = "auto" if given["local"] else "ucx"
-    return UcxStore(address, local=local, ucx=given.get("ucx"), **options)
+    network = "tcp" if way == "plain-tcp" else "ucx"
+    return UcxStore(address, local=local, network=network, ucx=given.get("ucx"), **options)

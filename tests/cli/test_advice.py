@@ -47,11 +47,11 @@ def test_memory_that_is_not_seen() -> None:
     assert "--no-local" in finding.change
 
 
-@pytest.mark.parametrize("local", ["ucx", "off"])
-def test_memory_that_nobody_wants_to_see(local: Local) -> None:
+@pytest.mark.parametrize(("local", "way"), [("ucx", "UCX"), ("off", "the network")])
+def test_memory_that_nobody_wants_to_see(local: Local, way: str) -> None:
     [finding] = advise(LIBRARY, MACHINE, TCP, local)
     assert finding.level == "note"
-    assert f"UCXSTORE_LOCAL={local} asks for UCX: tcp/lo" in finding.what
+    assert f"UCXSTORE_LOCAL={local} asks for {way}: tcp/lo" in finding.what
 
 
 def test_another_machine() -> None:
@@ -82,7 +82,7 @@ def test_rdma() -> None:
         (replace(LIBRARY, origin="wheel"), MACHINE, "note", "wheel"),
         (LIBRARY, replace(MACHINE, transports=None), "note", "ucx_info"),
         (LIBRARY, replace(MACHINE, open_files=256), "note", "256 files"),
-        (LIBRARY, replace(MACHINE, no_fence="no way"), "note", "nor reached: no way"),
+        (LIBRARY, replace(MACHINE, no_fence="no way"), "note", "nor reached, over UCX: no way"),
     ],
 )
 def test_what_else_there_is_to_say(

@@ -58,6 +58,12 @@ def test_sessions(server: Server, client: UcxStore) -> None:
     assert theirs["bytes_received"] == 1000
 
 
+def test_a_session_over_plain_tcp(server: Server) -> None:
+    with UcxStore(server.address, local="off", network="tcp") as store:
+        store.ping_sync()
+        assert "TCP, in the clear" in run("sessions", server.address).stdout
+
+
 def test_pages_follow_one_another(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     [one] = listed(server)
     asked = []

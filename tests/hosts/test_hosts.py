@@ -79,7 +79,7 @@ print(*store.stats()["lanes"])
 """
     with serving.serving("memory://", *options):
         lanes = run_on(using, serving.address, code).end()
-    assert lanes.strip() == ("local" if way == "socket" else "tcp/eth0")
+    assert lanes.strip() == ("local" if way == "socket" else "tcp")
 
 
 def test_one_address_of_several(hosts: Sequence[Host], run_on: RunOn) -> None:

@@ -346,9 +346,9 @@ class BadFile : public Committing {
     void pass(const ValueHeader& value, const std::string& key,
               std::initializer_list<int> descriptors) {
         const std::string text = raw(value) + key;
-        const local::Frame frame{local::FrameKind::file,
-                                 static_cast<std::uint32_t>(descriptors.size()),
-                                 static_cast<std::uint32_t>(text.size()), 0, 0};
+        const stream::Frame frame{stream::FrameKind::file,
+                                  static_cast<std::uint32_t>(descriptors.size()),
+                                  static_cast<std::uint32_t>(text.size()), 0, 0};
         std::string bytes = raw(frame) + text;
         iovec piece{bytes.data(), bytes.size()};
         alignas(cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))] = {};
@@ -370,7 +370,7 @@ class BadFile : public Committing {
     // The status of the next reply.
     Status status() {
         while (true) {
-            local::Frame frame{};
+            stream::Frame frame{};
             std::string text(4096, '\0');
             EXPECT_EQ(recv(socket_.get(), &frame, sizeof(frame), MSG_WAITALL),
                       static_cast<ssize_t>(sizeof(frame)));
@@ -378,10 +378,10 @@ class BadFile : public Committing {
             const auto rest = static_cast<std::size_t>(frame.header_bytes + frame.body_bytes);
             EXPECT_EQ(recv(socket_.get(), text.data(), rest, MSG_WAITALL),
                       static_cast<ssize_t>(rest));
-            if (frame.kind == local::FrameKind::reply) {
+            if (frame.kind == stream::FrameKind::reply) {
                 return read_header<ReplyHeader>(text.data(), rest)->status;
             }
-            EXPECT_EQ(frame.kind, local::FrameKind::files);
+            EXPECT_EQ(frame.kind, stream::FrameKind::files);
         }
     }
     void expect_unmoved() {
@@ -506,8 +506,8 @@ TEST_F(BadFile, ComesAfterAPartOfItsValue) {
         {token_, 1, 0, 0, 5'000'000, local::kUploadSegmentBytes, 0, 10}, local::kInBody});
     const auto memory = allocation_of(pattern(kSize), "evil");
     // No segment is so short; whatever comes of it, the file is not taken as its rest.
-    const local::Frame frame{local::FrameKind::value, 0,
-                             static_cast<std::uint32_t>(text.size() + key.size()), 0, 10};
+    const stream::Frame frame{stream::FrameKind::value, 0,
+                              static_cast<std::uint32_t>(text.size() + key.size()), 0, 10};
     const std::string bytes = raw(frame) + text + key + std::string(10, 'x');
     ASSERT_EQ(::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(bytes.size()));

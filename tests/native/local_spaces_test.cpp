@@ -150,16 +150,16 @@ TEST_F(LocalSpaces, SpacesAreShownToThoseWhoAskThere) {
     const shared::Life life;
     Showings showings(Storages(std::shared_ptr<Storage>(storage), spaces), life.descriptor(),
                       nullptr);
-    const auto shelf_of = [](const local::OutMessage& message) {
+    const auto shelf_of = [](const stream::OutMessage& message) {
         std::uint64_t shelf = 0;
-        const std::size_t at = message.kind == local::FrameKind::arena ? 8 : 0;
+        const std::size_t at = message.kind == stream::FrameKind::arena ? 8 : 0;
         std::memcpy(&shelf, message.header.data() + at, sizeof(shelf));
         return shelf;
     };
     const auto show = [&](const std::string& key, Storage& from) {
         PendingGet get({1, 0}, {.key = key, .selection = {}});
         EXPECT_EQ(get.open(from.find(key)), std::nullopt);
-        std::vector<local::OutMessage> messages;
+        std::vector<stream::OutMessage> messages;
         EXPECT_NE(showings.show(get, [](std::uint64_t, std::uint32_t) {}, messages), nullptr);
         return messages;
     };

@@ -378,10 +378,10 @@ class BadLocal : public Local {
         ASSERT_EQ(::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
                   static_cast<ssize_t>(bytes.size()));
     }
-    std::string message(local::FrameKind kind, const std::string& header,
+    std::string message(stream::FrameKind kind, const std::string& header,
                         const std::string& body = {}) {
-        const local::Frame frame{kind, 0, static_cast<std::uint32_t>(header.size()), 0,
-                                 body.size()};
+        const stream::Frame frame{kind, 0, static_cast<std::uint32_t>(header.size()), 0,
+                                  body.size()};
         return raw(frame) + header + body;
     }
     std::string value(std::uint64_t total, std::uint64_t length, std::uint64_t place) {
@@ -389,8 +389,8 @@ class BadLocal : public Local {
             {token_, 1, 0, 0, total, local::kUploadSegmentBytes, 0, length}, place});
     }
     void pass(int descriptor) {
-        const local::Frame frame{local::FrameKind::upload, 1, 0, 0, 0};
-        iovec piece{const_cast<local::Frame*>(&frame), sizeof(frame)};
+        const stream::Frame frame{stream::FrameKind::upload, 1, 0, 0, 0};
+        iovec piece{const_cast<stream::Frame*>(&frame), sizeof(frame)};
         alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
         msghdr header{};
         header.msg_iov = &piece;
@@ -421,30 +421,30 @@ TEST_F(BadLocal, SendsNoMessage) {
 }
 
 TEST_F(BadLocal, SendsMoreThanARequest) {
-    write(message(local::FrameKind::request, raw(RequestHeader{token_, 1, Op::get, 0, 1, 0}),
+    write(message(stream::FrameKind::request, raw(RequestHeader{token_, 1, Op::get, 0, 1, 0}),
                   std::string(kMaxRequestBytes + 1, 'x'))
               .substr(0, 1000));
     expect_thrown_out();
 }
 
 TEST_F(BadLocal, SendsHalfAHeader) {
-    write(message(local::FrameKind::value, "abc"));
+    write(message(stream::FrameKind::value, "abc"));
     expect_thrown_out();
 }
 
 TEST_F(BadLocal, SendsWhatOnlyAServerSends) {
-    write(message(local::FrameKind::index, ""));
+    write(message(stream::FrameKind::index, ""));
     expect_thrown_out();
 }
 
 TEST_F(BadLocal, PromisesADescriptorThatDoesNotCome) {
-    const local::Frame frame{local::FrameKind::upload, 1, 0, 0, 0};
+    const stream::Frame frame{stream::FrameKind::upload, 1, 0, 0, 0};
     write(raw(frame));
     expect_thrown_out();
 }
 
 TEST_F(BadLocal, SendsAValueWithoutAnUpload) {
-    write(message(local::FrameKind::value, value(100'000, 100'000, 0) + "evil"));
+    write(message(stream::FrameKind::value, value(100'000, 100'000, 0) + "evil"));
     expect_thrown_out();
 }
 
@@ -453,7 +453,7 @@ TEST_F(BadLocal, SendsAValueOutsideOfItsUpload) {
     ASSERT_EQ(ftruncate(file.get(), 1 << 20), 0);
     ASSERT_EQ(fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
     pass(file.get());
-    write(message(local::FrameKind::value, value(100'000, 100'000, (1 << 20) - 1000) + "evil"));
+    write(message(stream::FrameKind::value, value(100'000, 100'000, (1 << 20) - 1000) + "evil"));
     expect_thrown_out();
 }
 
@@ -474,7 +474,7 @@ TEST_F(BadLocal, OffersAnUploadOfHoles) {
     pass(file.get());
     for (std::uint64_t offset = 0; offset < kSize; offset += local::kUploadSegmentBytes) {
         write(
-            message(local::FrameKind::value,
+            message(stream::FrameKind::value,
                     raw(local::LocalValueHeader{{token_, 1, 0, 0, kSize, local::kUploadSegmentBytes,
                                                  offset, local::kUploadSegmentBytes},
                                                 offset}) +
@@ -515,7 +515,7 @@ TEST_F(BadLocal, OffersWhatIsNoMemory) {
 }
 
 TEST_F(BadLocal, GoesAwayInTheMiddleOfAValue) {
-    write(message(local::FrameKind::value, value(10'000, 10'000, local::kInBody) + "evil",
+    write(message(stream::FrameKind::value, value(10'000, 10'000, local::kInBody) + "evil",
                   std::string(10'000, 'x'))
               .substr(0, 5000));
     socket_.reset();

@@ -5,9 +5,9 @@
 #include <functional>
 
 #include "client/batch.hpp"
-#include "local/local_socket.hpp"
 #include "server/server.hpp"
 #include "storage/memory.hpp"
+#include "stream/stream_socket.hpp"
 #include "support.hpp"
 #include "ucx_client/client.hpp"
 

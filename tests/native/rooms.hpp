@@ -14,6 +14,9 @@ namespace ucxstore::server {}
 namespace ucxstore::sessions {}
 namespace ucxstore::shared {}
 namespace ucxstore::storage {}
+namespace ucxstore::stream {}
+namespace ucxstore::stream_client {}
+namespace ucxstore::stream_server {}
 namespace ucxstore::threads {}
 namespace ucxstore::ucx {}
 namespace ucxstore::ucx_client {}
@@ -34,6 +37,9 @@ using namespace server;
 using namespace sessions;
 using namespace shared;
 using namespace storage;
+using namespace stream;
+using namespace stream_client;
+using namespace stream_server;
 using namespace threads;
 using namespace ucx;
 using namespace ucx_client;

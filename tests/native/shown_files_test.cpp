@@ -540,9 +540,9 @@ TEST(BadRoot, IsNotUsed) {
     const auto meet = [&](std::vector<int> descriptors) {
         ControlPair pair = control_pair();
         const auto link = client.attach(std::move(pair.other), new_token(), "server");
-        const local::Frame frame{local::FrameKind::root,
-                                 static_cast<std::uint32_t>(descriptors.size()), 0, 0, 0};
-        iovec piece{const_cast<local::Frame*>(&frame), sizeof(frame)};
+        const stream::Frame frame{stream::FrameKind::root,
+                                  static_cast<std::uint32_t>(descriptors.size()), 0, 0, 0};
+        iovec piece{const_cast<stream::Frame*>(&frame), sizeof(frame)};
         alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 8)] = {};
         msghdr header{};
         header.msg_iov = &piece;

@@ -71,10 +71,11 @@ def spawned(request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
 def test_none_unless_both_ask(spawned: ServerProcess, client: Mapping[str, Any]) -> None:
     before = left_by_ucx()
     assert (segments_of(spawned.pid), files_of(spawned.pid)) == ([], [])
-    code = CLIENT.format(address=spawned.address, options=dict(client))
+    options = {"network": "ucx", **client}
+    code = CLIENT.format(address=spawned.address, options=options)
     with (
         Script(spawned.address, {}, code) as script,
-        UcxStore(spawned.address, **client) as store,
+        UcxStore(spawned.address, **options) as store,
     ):
         assert script.line() == "tcp/lo"
         store.set_sync("large", as_buffer(LARGE))

@@ -69,7 +69,7 @@ def test_a_store_that_insists_refuses_a_server_that_does_not(guarded: Server) ->
 def test_a_store_that_does_not_is_refused(server: Server) -> None:
     with (
         UcxStore(server.address, encrypt=False, **OVER_UCX) as store,
-        pytest.raises(ConnectError, match=r"encrypts what goes over UCX, and encrypt=False"),
+        pytest.raises(ConnectError, match=r"encrypts what goes over a network, and encrypt=False"),
     ):
         store.get_sync("key")
 

@@ -12,6 +12,7 @@ from ucxstore.base.secret import Secret
 
 type Progress = Literal["blocking", "polling"]
 type Local = Literal["auto", "ucx", "off"]
+type Network = Literal["auto", "tcp", "ucx"]
 type Map = bool | Literal["auto"]
 type UcxValue = str | int | bool
 type UcxOptions = tuple[tuple[str, str], ...]
@@ -99,6 +100,7 @@ class ClientOptions:
     strict: bool = False
     buffer_budget: int = DEFAULT_BUFFER_BUDGET
     local: Local = "auto"
+    network: Network = "auto"
     map: Map = "auto"
     integrity: bool | None = None
     encrypt: bool | None = None
@@ -125,6 +127,7 @@ class ClientOptions:
         ucx: Mapping[str, UcxValue] | None = None,
         secret: str | bytes | Secret | None = None,
         local: str | None = None,
+        network: str | None = None,
         **options: Any,
     ) -> Self:
         """Check and normalise what a user gave.
@@ -140,6 +143,7 @@ class ClientOptions:
             ucx=UcxConfig.of(progress, ucx),
             secret=Secret.of(secret),
             local=check_local(local),
+            network=check_network(network),
             **options,
         )
 
@@ -222,9 +226,22 @@ def check_local(value: str | None) -> Local:
 
     The default is that of ``UCXSTORE_LOCAL`` in the environment, else ``"auto"``.
     """
-    name = "local" if value is not None else "UCXSTORE_LOCAL"
-    way = value if value is not None else os.environ.get(name) or "auto"
-    return cast(Local, _check_choice(name, way, get_args(Local.__value__)))
+    return cast(Local, _check_way("local", value, "auto", get_args(Local.__value__)))
+
+
+def check_network(value: str | None) -> Network:
+    """Return `value` if it is a way to reach servers over a network; ``None`` is the default.
+
+    The default is ``UCXSTORE_NETWORK`` in the environment, else ``"auto"``.
+    """
+    return cast(Network, _check_way("network", value, "auto", get_args(Network.__value__)))
+
+
+def _check_way(option: str, value: str | None, default: str, choices: tuple[str, ...]) -> str:
+    if value is not None:
+        return _check_choice(option, value, choices)
+    variable = f"UCXSTORE_{option.upper()}"
+    return _check_choice(variable, os.environ.get(variable) or default, choices)
 
 
 def check_map(value: object) -> Map:

@@ -43,7 +43,8 @@ def describe(session: "ClientStats") -> str:
     """Describe a session in a few lines."""
     lanes = printable(" ".join(session["lanes"]))
     kind = "encrypted" if session["encrypted"] else "in the clear"
-    way = "local" if lanes == "local" else f"UCX ({lanes or 'connecting'}), {kind}"
+    carriers = {"local": "local", "tcp": f"TCP, {kind}"}
+    way = carriers.get(lanes, f"UCX ({lanes or 'connecting'}), {kind}")
     lines = [
         f"{session['id']:>4}  {printable(session['peer'])}, {printable(session['origin'])}, {way}",
         f"connected for {time_text(session['age_s'])}, "

@@ -72,7 +72,7 @@ class Greeting:
         Seconds for all of it, the look-up of the name and what follows included. The host must
         answer within 5 of them.
     encrypt : bool or None
-        Whether the server must encrypt what goes over UCX, or must not.
+        Whether the server must encrypt what goes over a network, or must not.
 
     Attributes
     ----------
@@ -108,6 +108,10 @@ class Greeting:
             self._sock.close()
             raise
 
+    def is_local(self) -> bool:
+        """Tell whether the server is on this host, as far as its address says."""
+        return bool(self._sock.getpeername()[0] == self._sock.getsockname()[0])
+
     def fileno(self) -> int:
         """Return the descriptor of the connection."""
         return self._sock.fileno()
@@ -142,7 +146,7 @@ class Greeting:
         return None
 
     def agree(self) -> SessionKeys | None:
-        """Agree on the keys of the session over UCX; ``None`` if the server does not encrypt."""
+        """Agree on the keys of the session; ``None`` if the server does not encrypt."""
         if not self._handshake.encrypts:
             return None
         from ucxstore.base.native import core  # not before it is needed
@@ -175,6 +179,18 @@ class Greeting:
         address = self._run(steps)
         self._sock.setblocking(False)
         return self._sock.detach(), address
+
+    def stay(self, *, checked: bool) -> int:
+        """Go on over this connection; return it as `attach` does.
+
+        Raises
+        ------
+        ConnectError
+            If the server does not let clients stay.
+        """
+        self._run(self._handshake.stay(checked=checked))
+        self._sock.setblocking(False)
+        return self._sock.detach()
 
     def keep(self, expected: bytes, record: bytes) -> bytes:
         """Let the server keep another record of its set, if it has `expected` now.

@@ -5,6 +5,7 @@ Both are made when they are first needed. A connection that was lost is made aga
 starts with none of its parent's.
 """
 
+import os
 import time
 import weakref
 from collections.abc import Iterator
@@ -23,7 +24,8 @@ from ucxstore.base.errors import (
     UcxStoreError,
     without_frames,
 )
-from ucxstore.base.options import ClientOptions, Local, UcxConfig
+from ucxstore.base.options import ClientOptions, Local, Network, UcxConfig
+from ucxstore.base.rdma import has_rdma
 from ucxstore.base.secret import Secret
 from ucxstore.client.connect import Greeting
 from ucxstore.protocol.frames import Welcome
@@ -54,6 +56,7 @@ class _Key(NamedTuple):
     ucx: UcxConfig
     secret: Secret | None
     local: Local
+    network: Network
     integrity: bool | None
     encrypt: bool | None
 
@@ -233,8 +236,14 @@ class Connector:
         with Greeting(key.server, key.secret, _left(deadline), key.encrypt) as greeting:
             native = self._join(greeting, deadline) if key.local == "auto" else None
             if native is None:
-                native = self._attach(greeting, deadline)
+                over = self._attach if self._wants_ucx(greeting.welcome) else self._stay
+                native = over(greeting, deadline)
             return ServerConnection(native, greeting.welcome)
+
+    def _wants_ucx(self, welcome: Welcome) -> bool:
+        if self._key.network == "auto":
+            return welcome.rdma and has_rdma()
+        return self._key.network == "ucx"
 
     def _join(self, greeting: Greeting, deadline: float) -> "Connection | None":
         """Use the server's local plane; ``None`` if it has none for this process."""
@@ -246,6 +255,19 @@ class Connector:
             return None
         try:
             return client.attach(fd, greeting.welcome.token, str(self._key.server))
+        except (ConnectError, ResourceError) as error:
+            raise ConnectError(f"{self._key.server}: {error}") from error
+
+    def _stay(self, greeting: Greeting, deadline: float) -> "Connection":
+        """Go on over the connection of the handshake."""
+        client = _clients.local(deadline)  # may fail, so before there is a descriptor to close
+        integrity = self._key.integrity
+        checked = not greeting.is_local() if integrity is None else integrity
+        keys = greeting.agree()
+        fd = greeting.stay(checked=checked)
+        try:
+            token = greeting.welcome.token
+            return client.attach_remote(fd, token, str(self._key.server), checked, keys)
         except (ConnectError, ResourceError) as error:
             raise ConnectError(f"{self._key.server}: {error}") from error
 
@@ -357,7 +379,15 @@ _connectors_lock = process.lock()
 def connector_to(server: HostPort, options: ClientOptions) -> Connector:
     """Return the connector to a server; it does not connect yet."""
     secret = options.secret
-    key = _Key(server, options.ucx, secret, options.local, options.integrity, options.encrypt)
+    key = _Key(
+        server,
+        options.ucx,
+        secret,
+        options.local,
+        _network(options),
+        options.integrity,
+        options.encrypt,
+    )
     with _connectors_lock:
         connector = _connectors.get(key)
         if connector is None:
@@ -365,6 +395,12 @@ def connector_to(server: HostPort, options: ClientOptions) -> Connector:
     if secret is not None:
         secret.keep(connector)
     return connector
+
+
+def _network(options: ClientOptions) -> Network:
+    """Return the way to a server over a network, which is UCX where something asks for UCX."""
+    asks = options.local == "ucx" or options.ucx.options or "UCX_TLS" in os.environ
+    return "ucx" if options.network == "auto" and asks else options.network
 
 
 def _left(deadline: float) -> float:

@@ -6,14 +6,15 @@ of the protocol, so that a client of any version learns why it is refused. The b
 
 =========  =======================================================================
 HELLO      nonce[32]
-CHALLENGE  flags u32 (1: a secret is required, 2: what goes over UCX is encrypted), nonce[32]
+CHALLENGE  flags u32 (1: a secret is required, 2: what goes over a network is encrypted), nonce[32]
 PROOF      mac[32], caveats of a grant (`ucxstore.base.grants`)
 WELCOME    mac[32], token[16], identity[16], flags u32 (1: read-only,
-           2: shared, 4: volatile, 8: UCX's shared memory may be used),
+           2: shared, 4: volatile, 8: UCX's shared memory may be used, 16: the host has RDMA),
            size u16 of the name of a Unix socket, that name, record of the
            set of servers
-ATTACH     mac[32], flags u8 (1: to use UCX's shared memory), UCX address
-READY      mac[32], UCX address
+ATTACH     mac[32], flags u8 (1: to use UCX's shared memory; 2: to go on over this connection, 4:
+           with checksums), UCX address; none with 2
+READY      mac[32], UCX address; none where the ATTACH has none
 REJECT     code u16, message in UTF-8
 JOIN       mac[32]
 JOINED     mac[32]
@@ -33,7 +34,7 @@ from typing import NamedTuple
 from ucxstore.base.grants import MAX_CAVEATS_BYTES
 
 MAGIC = b"UCXS"
-PROTOCOL_VERSION = 6  # the native core's PROTOCOL_VERSION is the same
+PROTOCOL_VERSION = 7  # the native core's PROTOCOL_VERSION is the same
 
 NONCE_BYTES = 32
 MAC_BYTES = 32  # SHA-256
@@ -57,8 +58,10 @@ _CODE = struct.Struct("<H")
 HEADER_BYTES = _HEADER.size
 
 _SECRET_REQUIRED, _ENCRYPTS = 1, 2
-_READ_ONLY, _SHARED, _VOLATILE, _SHARES_MEMORY = 1, 2, 4, 8
+_READ_ONLY, _SHARED, _VOLATILE, _SHARES_MEMORY, _RDMA = 1, 2, 4, 8, 16
 _TO_SHARE_MEMORY = 1
+_TO_STAY = 2
+_WITH_SUMS = 4
 
 
 class FrameKind(IntEnum):
@@ -130,6 +133,8 @@ class Welcome(NamedTuple):
         The record of the set of servers that this one belongs to; empty for none.
     shares_memory : bool
         Whether the server lets clients use UCX's shared memory.
+    rdma : bool
+        Whether its host has RDMA.
     """
 
     token: bytes
@@ -140,6 +145,7 @@ class Welcome(NamedTuple):
     socket: bytes = b""
     record: bytes = b""
     shares_memory: bool = False
+    rdma: bool = False
 
 
 class Attach(NamedTuple):
@@ -151,10 +157,16 @@ class Attach(NamedTuple):
         That of the client's UCX worker.
     shares_memory : bool
         Whether the client wants to use UCX's shared memory, as the server has said that it may.
+    stays : bool
+        Whether messages go over the connection of the handshake. There is no UCX address then.
+    checked : bool
+        Whether these have checksums.
     """
 
     address: bytes
     shares_memory: bool = False
+    stays: bool = False
+    checked: bool = False
 
 
 # The least and the greatest body of each kind, so that a length is checked before a byte is read.
@@ -167,8 +179,8 @@ BODY_BYTES = {
         _FIXED_WELCOME_BYTES,
         _FIXED_WELCOME_BYTES + MAX_SOCKET_BYTES + MAX_RECORD_BYTES,
     ),
-    FrameKind.ATTACH: (MAC_BYTES + _ATTACH.size + 1, MAX_BODY_BYTES),
-    FrameKind.READY: (MAC_BYTES + 1, MAX_BODY_BYTES),
+    FrameKind.ATTACH: (MAC_BYTES + _ATTACH.size, MAX_BODY_BYTES),
+    FrameKind.READY: (MAC_BYTES, MAX_BODY_BYTES),
     FrameKind.REJECT: (_CODE.size, _CODE.size + MAX_REASON_BYTES),
     FrameKind.JOIN: (MAC_BYTES, MAC_BYTES),
     FrameKind.JOINED: (MAC_BYTES, MAC_BYTES),
@@ -213,7 +225,7 @@ def encode_welcome(welcome: Welcome) -> bytes:
     """Write the body of a WELCOME, without its MAC."""
     flags = welcome.read_only * _READ_ONLY
     flags |= welcome.shared * _SHARED | welcome.volatile * _VOLATILE
-    flags |= welcome.shares_memory * _SHARES_MEMORY
+    flags |= welcome.shares_memory * _SHARES_MEMORY | welcome.rdma * _RDMA
     fixed = _WELCOME.pack(welcome.token, welcome.identity, flags, len(welcome.socket))
     return fixed + welcome.socket + welcome.record
 
@@ -231,18 +243,26 @@ def decode_welcome(body: bytes) -> Welcome:
         socket=rest[:size],
         record=rest[size:],
         shares_memory=bool(flags & _SHARES_MEMORY),
+        rdma=bool(flags & _RDMA),
     )
 
 
 def encode_attach(attach: Attach) -> bytes:
     """Write the body of an ATTACH, without its MAC."""
-    return _ATTACH.pack(attach.shares_memory * _TO_SHARE_MEMORY) + attach.address
+    flags = attach.shares_memory * _TO_SHARE_MEMORY
+    flags |= attach.stays * _TO_STAY | attach.checked * _WITH_SUMS
+    return _ATTACH.pack(flags) + attach.address
 
 
 def decode_attach(body: bytes) -> Attach:
     """Read the body of an ATTACH, without its MAC."""
     (flags,) = _ATTACH.unpack_from(body)
-    return Attach(body[_ATTACH.size :], shares_memory=bool(flags & _TO_SHARE_MEMORY))
+    return Attach(
+        body[_ATTACH.size :],
+        shares_memory=bool(flags & _TO_SHARE_MEMORY),
+        stays=bool(flags & _TO_STAY),
+        checked=bool(flags & _WITH_SUMS),
+    )
 
 
 def encode_reject(code: RejectCode, reason: str) -> bytes:

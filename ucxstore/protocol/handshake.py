@@ -39,7 +39,7 @@ grant's key, which the server makes of the secret and the caveats. A client that
 refuses a server that has none. The MACs of JOIN and JOINED are keyed with the session's token, of
 labels alone: who sends them was told the token, or has given it.
 
-Where the CHALLENGE says that the server encrypts, whoever wants to go on over UCX, or as another
+Where the CHALLENGE says that the server encrypts, whoever wants to attach, or to go on as another
 server, sends before that::
 
     ENCRYPT(mac, public key)  ->      verifies
@@ -182,7 +182,7 @@ class ClientHandshake:
     Attributes
     ----------
     encrypts : bool
-        Once it has greeted: whether the server encrypts what goes over UCX.
+        Once it has greeted: whether the server encrypts what goes over a network.
     """
 
     def __init__(self, secret: bytes, peer: str, encrypt: bool | None = None) -> None:
@@ -231,7 +231,8 @@ class ClientHandshake:
         dialogue = self._dialogue
         if self._encrypt is False:
             raise ConnectError(
-                f"{dialogue.peer} encrypts what goes over UCX, and encrypt=False was given here"
+                f"{dialogue.peer} encrypts what goes over a network, and encrypt=False was given "
+                "here"
             )
         public_key = agreement.public_key
         other = yield from dialogue.ask(FrameKind.ENCRYPT, public_key, FrameKind.ENCRYPTED)
@@ -259,6 +260,17 @@ class ClientHandshake:
         """
         said = encode_attach(Attach(worker_address, shares_memory))
         return (yield from self._dialogue.ask(FrameKind.ATTACH, said, FrameKind.READY))
+
+    def stay(self, *, checked: bool) -> Steps[None]:
+        """Go on over this connection, with checksums or without.
+
+        Raises
+        ------
+        NotAServerError, AuthenticationError, ConnectError
+            As for `greet`.
+        """
+        said = encode_attach(Attach(b"", stays=True, checked=checked))
+        yield from self._dialogue.ask(FrameKind.ATTACH, said, FrameKind.READY)
 
     def keep(self, expected: bytes, record: bytes) -> Steps[bytes]:
         """Ask the server to keep another record of its set, if it has `expected` now.
@@ -357,11 +369,14 @@ class ServerHandshake:
             kind, said = yield from dialogue.receive_asked(kinds)
         if self._make_agreement is not None and self.keys is None and kind is not FrameKind.KEEP:
             yield from dialogue.refuse(
-                "this server encrypts what goes over UCX, and the client does not (encrypt=False, "
-                "or a release that cannot)"
+                "this server encrypts what goes over a network, and the client does not "
+                "(encrypt=False, or a release that cannot)"
             )
         if kind is FrameKind.ATTACH:
-            return decode_attach(said)
+            asked = decode_attach(said)
+            if asked.stays == bool(asked.address):
+                yield from dialogue.refuse("a client needs either UCX or this connection")
+            return asked
         if kind is FrameKind.PEER:
             return PeerWish()
         return Keep(said[:DIGEST_BYTES], said[DIGEST_BYTES:])

@@ -84,12 +84,12 @@ class UcxStore(ChannelStore):
     secret : str, bytes, Secret or None
         The secret that the server must know too, or a grant. It is neither shown nor pickled.
     encrypt : bool or None
-        Whether all that goes over UCX is encrypted, by AES-256-GCM. ``None``: where the server does
-        so. ``True`` refuses a server that does not, and needs a secret. ``False`` goes without,
-        which such a server refuses. What a host shares in memory is not (docs/security.md).
+        Whether all that goes over a network is encrypted, by AES-256-GCM. ``None``: where the
+        server does so. ``True`` refuses a server that does not, and needs a secret. ``False`` goes
+        without, which such a server refuses. Shared memory is not (docs/security.md).
     integrity : bool or None
-        Whether all that goes over UCX has checksums (CRC32C), which the receiver checks before any
-        call succeeds (docs/transport.md). ``None``: over TCP, except over loopback.
+        Whether it has checksums (CRC32C), which the receiver checks before any call succeeds
+        (docs/transport.md). ``None``: over TCP, except over loopback.
     strict : bool
         Raise `FallbackError` where a chunk would leave the short path: neither move straight
         between array and store, nor be decoded, encoded or merged here (docs/ways.md).
@@ -115,6 +115,11 @@ class UcxStore(ChannelStore):
         ``local``), or over UCX, with UCX's shared memory if the server's ``ucx_shared_memory`` lets
         it, or as if it were on another host. ``None``: as ``UCXSTORE_LOCAL`` in the environment
         says, else ``"auto"``.
+    network : {"auto", "tcp", "ucx"} or None
+        How to reach a server otherwise: over the TCP connection of the handshake, which needs no
+        other ports, or over UCX. ``"auto"``: UCX if both hosts have RDMA, or if `ucx`,
+        ``local="ucx"`` or ``UCX_TLS`` in the environment ask for it, else TCP
+        (docs/transport.md). ``None``: as ``UCXSTORE_NETWORK`` says, else ``"auto"``.
     progress : {"blocking", "polling"}
         Whether UCX's thread sleeps or polls while nothing happens.
 
@@ -148,6 +153,7 @@ class UcxStore(ChannelStore):
         map: Map = "auto",
         ucx: Mapping[str, UcxValue] | None = None,
         local: str | None = None,
+        network: str | None = None,
         progress: str = "blocking",
     ) -> None:
         parsed, of_server = _parse(address)
@@ -161,6 +167,7 @@ class UcxStore(ChannelStore):
             strict=strict,
             buffer_budget=buffer_budget,
             local=local,
+            network=network,
             map=map,
             integrity=integrity,
             encrypt=encrypt,

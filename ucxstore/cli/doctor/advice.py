@@ -197,7 +197,7 @@ def _of_limits(machine: Machine) -> Iterator[Finding]:
     if machine.no_fence:
         yield Finding(
             "note",
-            f"other hosts are not served, nor reached: {machine.no_fence}",
+            f"other hosts are not served, nor reached, over UCX: {machine.no_fence}",
             "setcap cap_net_admin+ep on the Python, or a container with NET_ADMIN; with "
             "UCXSTORE_GATE=off, whoever can connect to this process can write to its memory",
         )
@@ -222,7 +222,8 @@ def _of_the_way(way: Way, local: Local) -> Finding:
     if local != "auto":
         return Finding(
             "note",
-            f"the server is on this machine, and UCXSTORE_LOCAL={local} asks for UCX: {lanes}",
+            f"the server is on this machine, and UCXSTORE_LOCAL={local} asks for "
+            f"{'UCX' if local == 'ucx' else 'the network'}: {lanes}",
             "unset UCXSTORE_LOCAL, so that its memory is seen",
         )
     return Finding(

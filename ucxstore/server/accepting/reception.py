@@ -18,6 +18,7 @@ from ucxstore.base.errors import (
     UcxStoreError,
 )
 from ucxstore.base.grants import ALL, Bounds, Role
+from ucxstore.base.rdma import has_rdma
 from ucxstore.protocol.driver import carry_out
 from ucxstore.protocol.frames import TOKEN_BYTES, Attach, RejectCode, Welcome
 from ucxstore.protocol.handshake import (
@@ -153,7 +154,8 @@ class Reception:
                         await self._pass_on(guest, handshake, bounds)
                         return
                     try:
-                        await self.sessions.find_room(guest.owner, RESERVED_FILES)
+                        files = RESERVED_FROM_LOCAL if asked.stays else RESERVED_FILES
+                        await self.sessions.find_room(guest.owner, files)
                     except ResourceError as error:
                         refuse(sock, RejectCode.BUSY, str(error))
                         raise
@@ -166,6 +168,9 @@ class Reception:
         if not self._record.was_told(record):
             refuse(sock, RejectCode.AGAIN, _UNTOLD)
             raise ConnectError(f"{peer}: {_UNTOLD}")
+        if asked.stays:
+            self.sessions.stay(sock, client, asked, handshake)
+            return
         shares_memory = asked.shares_memory and self.terms.shares_memory
         self.sessions.attach(sock, client, Attach(asked.address, shares_memory), handshake)
 
@@ -245,6 +250,7 @@ class Reception:
             read_only=self.terms.read_only or client.rights.read_only,
             socket=b"" if offer is None else offer.joining.name,
             record=client.record,
+            rdma=has_rdma(),
         )
 
     async def _run_steps[T](self, steps: Steps[T], guest: Guest) -> T:

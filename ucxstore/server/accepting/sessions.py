@@ -98,6 +98,22 @@ class NewSessions:
             joined(client.token),
         )
 
+    def stay(
+        self, sock: socket.socket, client: Client, asked: Attach, handshake: ServerHandshake
+    ) -> None:
+        """Begin a session on the connection of the handshake, and send READY."""
+        self.native.stay(
+            next(self._turns),
+            sock.detach(),
+            client.token,
+            client.peer,
+            client.rights,
+            client.origin,
+            handshake.ready(b""),
+            asked.checked,
+            handshake.keys,
+        )
+
     def attach(
         self, sock: socket.socket, client: Client, asked: Attach, handshake: ServerHandshake
     ) -> None:

@@ -267,7 +267,8 @@ class ServerOptions:
     )
     encrypt: bool = option(
         False,
-        "encrypt what goes over UCX, and refuse clients that do not; needs a secret, and OpenSSL 3",
+        "encrypt what goes over a network, and refuse clients that do not; needs a secret, and "
+        "OpenSSL 3",
         """Keys and values, by AES-256-GCM; both sides need OpenSSL. Clients of this host that share
         the server's memory have no use for it.""",
         group="connections and threads",

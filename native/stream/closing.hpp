@@ -1,4 +1,4 @@
-// Closes descriptors whose close may wait: for a file system that does not answer, or a connection
+// Closes descriptors, which may wait: for a file system that does not answer, or a connection
 // that lingers. Whoever passes one decides for how long.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 #include "base/handle.hpp"
 
-namespace ucxstore::local {
+namespace ucxstore::stream {
 
 // Closes it on a thread for that, and lets go of `until_closed` then. Where many such threads wait
 // already, it waits for one: the caller bounds how many do.
@@ -16,4 +16,4 @@ void close_apart(base::Fd fd, std::shared_ptr<const void> until_closed = nullptr
 // takes as long as its pages take to go.
 bool is_memory(int fd);
 
-}  // namespace ucxstore::local
+}  // namespace ucxstore::stream

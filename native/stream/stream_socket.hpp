@@ -1,4 +1,4 @@
-// A connected Unix socket as messages with descriptors. It never blocks.
+// A connected socket, of TCP or Unix, as messages; with descriptors on the latter. It never blocks.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -7,15 +7,18 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/handle.hpp"
-#include "local/frames.hpp"
+#include "protocol/sealing.hpp"
+#include "stream/frames.hpp"
+#include "stream/sealed_message.hpp"
 
-namespace ucxstore::local {
+namespace ucxstore::stream {
 
 // A message on its way out. The memory of `pieces` stays until `sent` is called, or this goes.
 struct OutMessage {
@@ -24,6 +27,8 @@ struct OutMessage {
     std::vector<ucp_dt_iov_t> pieces = {};  // the body; or
     std::string body = {};                  // this, where there are none
     std::vector<base::Fd> descriptors = {};
+    // Whose memory the pieces are: see disown().
+    const void* owner = nullptr;
     // Called once all of it is with the kernel. Not where the socket has failed before that.
     std::function<void()> sent = {};
 };
@@ -44,16 +49,26 @@ struct InMessage {
     std::string body;  // empty where place() has taken it
     std::uint64_t body_bytes;
     std::vector<base::Fd> descriptors;
+    // Whether its body is not what was sent; then it is zeros.
+    bool forged = false;
+};
+
+// What tells accidents and attackers on the way: checksums in headers, which are for whoever
+// makes and takes the messages; with keys, encryption, which makes checksums superfluous.
+struct Protection {
+    bool checked = false;
+    std::optional<protocol::SessionKeys> keys = {};
 };
 
 // On one thread.
-class LocalSocket {
+class StreamSocket {
   public:
     class Handler {
       public:
         virtual ~Handler() = default;
         // A message begins. Returns the memory that its body goes to, of just so many bytes;
-        // nullopt for a body that is to be in the message. Throws Error(protocol).
+        // nullopt for a body that is to be in the message, or after await_target(). Throws
+        // Error(protocol).
         virtual std::optional<std::vector<ucp_dt_iov_t>> place(FrameKind kind,
                                                                std::string_view header,
                                                                std::uint64_t body_bytes) = 0;
@@ -67,15 +82,17 @@ class LocalSocket {
         static constexpr std::uint64_t kTurnBytes = 8ull << 20;
     };
 
-    // Takes a descriptor that is not used, and whose close may wait.
+    // Takes a descriptor that is not used. Its close may wait.
     using Refuse = std::function<void(base::Fd)>;
 
     // Takes the descriptor over. With `refuse`, the other side may pass a descriptor of memory with
     // a message, and no other: all else goes there. So does the socket, if it has unread bytes.
-    LocalSocket(base::Fd fd, Handler& handler, Refuse refuse = nullptr);
-    LocalSocket(const LocalSocket&) = delete;
-    LocalSocket& operator=(const LocalSocket&) = delete;
-    ~LocalSocket();
+    // With `keys`, all messages are encrypted. Throws Error(connect) where OpenSSL cannot.
+    StreamSocket(base::Fd fd, Handler& handler, Refuse refuse = nullptr,
+                 const std::optional<protocol::SessionKeys>& keys = {});
+    StreamSocket(const StreamSocket&) = delete;
+    StreamSocket& operator=(const StreamSocket&) = delete;
+    ~StreamSocket();
 
     int fd() const { return fd_.get(); }
     // Whether it has ended, at either side.
@@ -90,13 +107,22 @@ class LocalSocket {
     bool has_more() const { return !out_.empty() && !ended_; }
 
     // Reads what has come, and hands it to the handler, as long as that says. True where there may
-    // be more. Throws what the handler throws, and Error(protocol) for bytes that are no message.
+    // be more. Throws what the handler throws, Error(protocol) for bytes that are no message, and
+    // Error(integrity) for a header that is not what was sent.
     bool read();
+    // For place(): nothing is read until give_target() has the memory that the body goes to.
+    void await_target() { awaits_target_ = true; }
+    bool awaits_target() const { return awaits_target_; }
+    void give_target(std::vector<ucp_dt_iov_t> target);
     // The rest of a body that is coming goes nowhere: nothing is written any more to the memory
     // that place() has given for it. take() is called all the same.
     void redirect();
 
-    // Ends it at both sides.
+    // Messages of this owner use its pieces no more: those that have not begun to go are dropped,
+    // without calling `sent`, and of one that has begun the rest is copied. Throws std::bad_alloc.
+    void disown(const void* owner);
+
+    // Ends it at both sides. What waits to be sent is dropped, as above.
     void end();
 
   private:
@@ -105,15 +131,23 @@ class LocalSocket {
         std::string head;        // the frame and the header
         std::uint64_t done = 0;  // bytes that are with the kernel
         std::uint64_t size = 0;
-        std::size_t piece = 0;          // all pieces before this one are,
-        std::uint64_t piece_begin = 0;  // which begins so far behind the first
+        std::size_t piece = 0;                            // all pieces before this one are,
+        std::uint64_t piece_begin = 0;                    // which begins so far behind the first
+        std::unique_ptr<SealedMessage> sealed = nullptr;  // of an encrypted one that has begun
+
+        bool has_begun() const { return done > 0 || sealed != nullptr; }
     };
     enum class Moved { all, some, none };
 
     Moved write(Out& out);
+    Moved write_sealed(Out& out);
+    std::optional<std::uint64_t> write(const void* message);
     bool fill(std::size_t wanted);
     bool begin_message();
     bool read_body();
+    bool read_sealed_body();
+    void open_header(InMessage& message);
+    void set_target(std::vector<ucp_dt_iov_t> target);
     ssize_t receive(std::span<const ucp_dt_iov_t> pieces);
     void take_descriptors(const void* message);
 
@@ -124,6 +158,9 @@ class LocalSocket {
 
     std::deque<Out> out_;
     bool flushing_ = false;
+    // Of an encrypted message that goes, what is sealed and has not gone yet.
+    std::vector<std::byte> staged_;
+    std::size_t staged_begin_ = 0;
 
     // Bytes that were read ahead, and the message that they belong to.
     std::vector<std::byte> ahead_;
@@ -131,10 +168,13 @@ class LocalSocket {
     std::size_t end_ = 0;
     std::deque<base::Fd> descriptors_;
     std::optional<InMessage> current_;
+    bool awaits_target_ = false;
     std::uint64_t body_left_ = 0;
     std::vector<ucp_dt_iov_t> target_;
     std::size_t target_at_ = 0;
-    std::string scrap_;  // where a redirected body goes
+    std::string scrap_;                     // where a redirected body goes
+    std::optional<protocol::Seals> seals_;  // where messages are encrypted,
+    std::unique_ptr<OpenedBody> opened_;    // and the body that comes
 };
 
-}  // namespace ucxstore::local
+}  // namespace ucxstore::stream

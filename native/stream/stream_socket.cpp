@@ -1,4 +1,4 @@
-#include "local/local_socket.hpp"
+#include "stream/stream_socket.hpp"
 
 #include <fcntl.h>
 #include <linux/sockios.h>
@@ -9,22 +9,24 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "base/inherited.hpp"
 #include "base/status.hpp"
 #include "base/steps.hpp"
-#include "local/closing.hpp"
+#include "stream/closing.hpp"
 
-namespace ucxstore::local {
+namespace ucxstore::stream {
 namespace {
 
 constexpr std::size_t kAheadBytes = 64 * 1024;
+constexpr std::uint64_t kScrapBytes = 64 * 1024;
 constexpr std::size_t kMaxDescriptors = 8;  // of one message
 constexpr std::size_t kMostPassed = 253;    // that the kernel passes at once (SCM_MAX_FD)
 // Of a message that a client has begun, and of the next.
 constexpr std::size_t kMostOfClient = 2;
-constexpr std::size_t kMaxPieces = 64;  // of one call
+constexpr std::size_t kMaxPieces = 256;  // of one call
 
 iovec to_iovec(const ucp_dt_iov_t& piece) { return {piece.buffer, piece.length}; }
 
@@ -40,12 +42,16 @@ base::Fd copy_of(int descriptor) {
     return copy;
 }
 
-LocalSocket::LocalSocket(base::Fd fd, Handler& handler, Refuse refuse)
+StreamSocket::StreamSocket(base::Fd fd, Handler& handler, Refuse refuse,
+                           const std::optional<protocol::SessionKeys>& keys)
     : fd_(std::move(fd)), handler_(handler), refuse_(std::move(refuse)), ahead_(kAheadBytes) {
+    if (keys) {
+        seals_.emplace(*keys);
+    }
     base::enlist_for_children(fd_.get());
 }
 
-LocalSocket::~LocalSocket() {
+StreamSocket::~StreamSocket() {
     end();
     base::strike_off_for_children(fd_.get());
     if (refuse_ == nullptr) {
@@ -66,15 +72,18 @@ LocalSocket::~LocalSocket() {
     }
 }
 
-void LocalSocket::end() {
+void StreamSocket::end() {
     ended_ = true;
     // A forked child may hold a copy of the descriptor: close alone would not tell the peer.
     shutdown(fd_.get(), SHUT_RDWR);
+    if (!flushing_) {
+        out_.clear();
+    }
 }
 
 // ---- out ----
 
-bool LocalSocket::send(OutMessage message) {
+bool StreamSocket::send(OutMessage message) {
     Out out;
     out.size = message.body.size();
     for (const ucp_dt_iov_t& piece : message.pieces) {
@@ -90,7 +99,7 @@ bool LocalSocket::send(OutMessage message) {
     return flush();
 }
 
-bool LocalSocket::flush() {
+bool StreamSocket::flush() {
     if (flushing_) {
         return false;  // inside of `sent`; the loop below goes on
     }
@@ -101,7 +110,7 @@ bool LocalSocket::flush() {
     } flushing(flushing_);
     bool waits = false;
     while (!out_.empty() && !ended_ && !waits && handler_.sends_on()) {
-        const Moved moved = write(out_.front());
+        const Moved moved = seals_ ? write_sealed(out_.front()) : write(out_.front());
         if (moved == Moved::all) {
             const auto sent = std::move(out_.front().message.sent);
             out_.pop_front();
@@ -111,10 +120,13 @@ bool LocalSocket::flush() {
         }
         waits = moved == Moved::none;
     }
+    if (ended_) {
+        out_.clear();
+    }
     return waits && !ended_;
 }
 
-LocalSocket::Moved LocalSocket::write(Out& out) {
+StreamSocket::Moved StreamSocket::write(Out& out) {
     std::array<iovec, kMaxPieces + 1> pieces;
     std::size_t count = 0;
     std::uint64_t skip = out.done;
@@ -154,27 +166,90 @@ LocalSocket::Moved LocalSocket::write(Out& out) {
             std::memcpy(CMSG_DATA(rights) + i * sizeof(int), &fd, sizeof(int));
         }
     }
+    const auto sent = write(&header);
+    if (!sent) {
+        return Moved::none;
+    }
+    out.message.descriptors.clear();
+    out.done += *sent;
+    return out.done == out.size ? Moved::all : Moved::some;
+}
+
+// Returns how many bytes the kernel has taken; nullopt where it takes none.
+std::optional<std::uint64_t> StreamSocket::write(const void* message) {
     ssize_t sent;
     base::step();
     do {
-        sent = sendmsg(fd_.get(), &header, MSG_NOSIGNAL | MSG_DONTWAIT);
+        sent = sendmsg(fd_.get(), static_cast<const msghdr*>(message), MSG_NOSIGNAL | MSG_DONTWAIT);
     } while (sent < 0 && errno == EINTR);
     if (sent < 0) {
         if (!would_block()) {
             end();
         }
-        return Moved::none;
+        return std::nullopt;
     }
     base::step();
-    out.message.descriptors.clear();
-    out.done += static_cast<std::uint64_t>(sent);
-    return out.done == out.size ? Moved::all : Moved::some;
+    return static_cast<std::uint64_t>(sent);
+}
+
+StreamSocket::Moved StreamSocket::write_sealed(Out& out) {
+    if (out.sealed == nullptr) {
+        OutMessage& message = out.message;
+        try {
+            out.sealed = std::make_unique<SealedMessage>(
+                seals_->out, message.kind, std::move(message.header), std::move(message.pieces),
+                std::move(message.body));
+        } catch (const std::bad_alloc&) {  // the message is gone
+            end();
+            throw;
+        }
+    }
+    if (staged_begin_ == staged_.size()) {
+        out.sealed->next(staged_);
+        staged_begin_ = 0;
+    }
+    iovec piece{staged_.data() + staged_begin_, staged_.size() - staged_begin_};
+    msghdr header{};
+    header.msg_iov = &piece;
+    header.msg_iovlen = 1;
+    const auto sent = write(&header);
+    if (!sent) {
+        return Moved::none;
+    }
+    staged_begin_ += *sent;
+    return staged_begin_ == staged_.size() && out.sealed->is_at_end() ? Moved::all : Moved::some;
+}
+
+void StreamSocket::disown(const void* owner) {
+    std::erase_if(out_, [&](Out& out) {
+        if (out.message.owner != owner || !out.has_begun()) {
+            return out.message.owner == owner;
+        }
+        out.message.owner = nullptr;
+        out.message.sent = nullptr;
+        if (out.sealed != nullptr) {
+            out.sealed->forget_body();
+            return false;
+        }
+        // Nothing but what is behind `done` is sent of it.
+        std::string rest(out.size - out.head.size(), '\0');
+        std::uint64_t at = 0;
+        for (const ucp_dt_iov_t& piece : out.message.pieces) {
+            if (at + piece.length > out.done - std::min(out.done, out.head.size())) {
+                std::memcpy(rest.data() + at, piece.buffer, piece.length);
+            }
+            at += piece.length;
+        }
+        out.message.pieces.clear();
+        out.message.body = std::move(rest);
+        return false;
+    });
 }
 
 // ---- in ----
 
 // All are taken: the kernel would close the others before it returns, and that may wait.
-void LocalSocket::take_descriptors(const void* message) {
+void StreamSocket::take_descriptors(const void* message) {
     const std::size_t most = refuse_ == nullptr ? 2 * kMaxDescriptors : kMostOfClient;
     bool too_many = false;
     bool strange = false;
@@ -209,7 +284,7 @@ void LocalSocket::take_descriptors(const void* message) {
 }
 
 // Reads into these pieces; -1 where nothing has come yet.
-ssize_t LocalSocket::receive(std::span<const ucp_dt_iov_t> pieces) {
+ssize_t StreamSocket::receive(std::span<const ucp_dt_iov_t> pieces) {
     std::array<iovec, kMaxPieces> vectors;
     const std::size_t count = std::min(pieces.size(), vectors.size());
     std::transform(pieces.begin(), pieces.begin() + static_cast<std::ptrdiff_t>(count),
@@ -236,7 +311,7 @@ ssize_t LocalSocket::receive(std::span<const ucp_dt_iov_t> pieces) {
 }
 
 // Reads until so many bytes are ahead; false where they have not come.
-bool LocalSocket::fill(std::size_t wanted) {
+bool StreamSocket::fill(std::size_t wanted) {
     while (end_ - begin_ < wanted) {
         if (begin_ > 0) {
             std::memmove(ahead_.data(), ahead_.data() + begin_, end_ - begin_);
@@ -253,15 +328,16 @@ bool LocalSocket::fill(std::size_t wanted) {
     return true;
 }
 
-bool LocalSocket::begin_message() {
+bool StreamSocket::begin_message() {
     if (!fill(sizeof(Frame))) {
         return false;
     }
     Frame frame;
     std::memcpy(&frame, ahead_.data() + begin_, sizeof(frame));
-    if (frame.header_bytes > kMaxHeaderBytes || frame.body_bytes > kMaxBodyBytes ||
+    const std::uint64_t most = seals_ ? protocol::sealed_bytes(kMaxBodyBytes) : kMaxBodyBytes;
+    if (frame.header_bytes > kMaxHeaderBytes || frame.body_bytes > most ||
         frame.descriptors > kMaxDescriptors) {
-        throw base::Error(base::ErrorKind::protocol, "what is no message of the local plane");
+        throw base::Error(base::ErrorKind::protocol, "bytes that are no message");
     }
     if (!fill(sizeof(Frame) + frame.header_bytes)) {
         return false;
@@ -269,6 +345,9 @@ bool LocalSocket::begin_message() {
     const auto* const text = reinterpret_cast<const char*>(ahead_.data() + begin_ + sizeof(Frame));
     InMessage message{frame.kind, std::string(text, frame.header_bytes), {}, frame.body_bytes, {}};
     begin_ += sizeof(Frame) + frame.header_bytes;
+    if (seals_) {
+        open_header(message);
+    }
     if (descriptors_.size() < frame.descriptors) {
         throw base::Error(base::ErrorKind::protocol, "a message without its descriptors");
     }
@@ -279,18 +358,41 @@ bool LocalSocket::begin_message() {
     auto place = handler_.place(message.kind, message.header, message.body_bytes);
     current_ = std::move(message);
     body_left_ = frame.body_bytes;
-    target_at_ = 0;
     if (place) {
-        target_ = std::move(*place);
-    } else {
-        current_->body.resize(frame.body_bytes);
-        target_ = {{current_->body.data(), frame.body_bytes}};
+        set_target(std::move(*place));
+    } else if (!awaits_target_) {
+        current_->body.resize(current_->body_bytes);
+        set_target({{current_->body.data(), current_->body_bytes}});
     }
     return true;
 }
 
+void StreamSocket::open_header(InMessage& message) {
+    auto opened =
+        seals_->in.open_header(static_cast<protocol::Message>(message.kind),
+                               std::as_bytes(std::span(message.header)), message.body_bytes);
+    if (!opened) {
+        throw base::Error(base::ErrorKind::integrity, "a message was changed on its way");
+    }
+    message.header = std::move(opened->header);
+    message.body_bytes = opened->data.bytes;
+    opened_ =
+        opened->data.bytes == 0 ? nullptr : std::make_unique<OpenedBody>(seals_->in, opened->data);
+}
+
+void StreamSocket::set_target(std::vector<ucp_dt_iov_t> target) {
+    target_ = std::move(target);
+    target_at_ = 0;
+    if (opened_ != nullptr) {
+        opened_->place(std::move(target_));
+    }
+}
+
 // Reads what is left of the body; false where not all of it has come.
-bool LocalSocket::read_body() {
+bool StreamSocket::read_body() {
+    if (opened_ != nullptr) {
+        return read_sealed_body();
+    }
     while (body_left_ > 0) {
         ucp_dt_iov_t& piece = target_[target_at_];
         if (piece.length == 0) {
@@ -322,10 +424,25 @@ bool LocalSocket::read_body() {
     return true;
 }
 
-bool LocalSocket::read() {
+bool StreamSocket::read_sealed_body() {
+    while (body_left_ > 0) {
+        if (!fill(1)) {
+            return false;
+        }
+        const std::size_t got = std::min(end_ - begin_, body_left_);
+        opened_->take(std::span(ahead_).subspan(begin_, got));
+        begin_ += got;
+        body_left_ -= got;
+    }
+    current_->forged = !opened_->end();
+    opened_.reset();
+    return true;
+}
+
+bool StreamSocket::read() {
     std::uint64_t turn = 0;
     while (handler_.reads_on(turn)) {
-        if ((!current_ && !begin_message()) || !read_body()) {
+        if ((!current_ && !begin_message()) || awaits_target_ || !read_body()) {
             return false;
         }
         InMessage message = std::move(*current_);
@@ -339,12 +456,25 @@ bool LocalSocket::read() {
     return true;
 }
 
-void LocalSocket::redirect() {
-    if (current_) {
-        scrap_.resize(body_left_);
-        target_ = {{scrap_.data(), scrap_.size()}};
-        target_at_ = 0;
-    }
+void StreamSocket::give_target(std::vector<ucp_dt_iov_t> target) {
+    set_target(std::move(target));
+    awaits_target_ = false;
 }
 
-}  // namespace ucxstore::local
+void StreamSocket::redirect() {
+    if (!current_) {
+        return;
+    }
+    awaits_target_ = false;
+    if (opened_ != nullptr) {
+        return set_target({});
+    }
+    scrap_.resize(std::min(body_left_, kScrapBytes));
+    std::vector<ucp_dt_iov_t> scraps;
+    for (std::uint64_t left = body_left_; left > 0; left -= scraps.back().length) {
+        scraps.push_back({scrap_.data(), std::min(left, kScrapBytes)});
+    }
+    set_target(std::move(scraps));
+}
+
+}  // namespace ucxstore::stream

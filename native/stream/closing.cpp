@@ -1,4 +1,4 @@
-#include "local/closing.hpp"
+#include "stream/closing.hpp"
 
 #include <fcntl.h>
 
@@ -10,7 +10,7 @@
 #include "base/mutex.hpp"
 #include "threads/quiet_thread.hpp"
 
-namespace ucxstore::local {
+namespace ucxstore::stream {
 namespace {
 
 // So many closes wait at once. Memory has threads of its own, as its closes end.
@@ -98,4 +98,4 @@ void close_apart(base::Fd fd, std::shared_ptr<const void> until_closed) noexcept
 
 bool is_memory(int fd) { return fcntl(fd, F_GET_SEALS) >= 0; }
 
-}  // namespace ucxstore::local
+}  // namespace ucxstore::stream

@@ -1,0 +1,113 @@
+// A link to a server over a connected stream socket: messages of the wire protocol. Their bytes go
+// between the socket and the caller's memory.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "client/conversation.hpp"
+#include "client/link.hpp"
+#include "protocol/sums.hpp"
+#include "stream/stream_socket.hpp"
+#include "threads/event_thread.hpp"
+
+namespace ucxstore::stream_client {
+
+// What uses a caller's memory is a system call of the thread, or a message that has not gone: both
+// end as soon as the operation does. So nothing is ever written to memory that was given back.
+class StreamLink : public client::Link,
+                   public std::enable_shared_from_this<StreamLink>,
+                   protected client::Conversation::Carrier,
+                   protected stream::StreamSocket::Handler {
+  public:
+    // `due` is told of each deadline, on the thread: tick() is to be called by then. Throws as
+    // StreamSocket().
+    StreamLink(std::shared_ptr<threads::EventThread> thread, base::Fd socket,
+               const protocol::Token& token, std::string peer,
+               std::function<void(base::TimePoint)> due, const stream::Protection& protection = {});
+
+    const std::string& peer() const override { return conversation_.peer(); }
+    void submit(const std::shared_ptr<client::Operation>& operation) override;
+    void cancel(const std::shared_ptr<client::Operation>& operation) override;
+    void close() override;
+    bool failed() const override { return closed_; }
+    bool leaving() const override { return conversation_.leaving(); }
+    std::vector<std::string> lanes() override { return {lane()}; }
+    bool checked() const override { return checked_ || encrypted_; }
+    bool encrypted() const override { return encrypted_; }
+
+    // What follows is for the thread.
+
+    // Begins to read.
+    void begin();
+    // Looks at deadlines; returns when the next look is due.
+    virtual base::TimePoint tick(base::TimePoint now) { return conversation_.tick(now); }
+    // Fails what is under way; `lost` where this side did not want it.
+    void end(base::ErrorKind kind, std::string_view message, bool lost);
+    // Whether no operation waits any more for its memory to be given back.
+    bool released() const { return conversation_.empty(); }
+    // Completes those that do, as leaked.
+    virtual void abandon() {}
+
+  protected:
+    using Pointer = std::shared_ptr<client::Operation>;
+
+    virtual const char* lane() const { return "tcp"; }
+    // What ends with the connection, and why it has ended where the server has.
+    virtual void clear() {}
+    virtual const char* why_gone() const { return "the server is gone"; }
+    // Whether the reply is one of those that only this kind of link gets. Throws Error(protocol).
+    virtual bool take_reply(const Pointer&, const protocol::ReplyHeader&) { return false; }
+    // A message that is no reply. Throws Error(protocol).
+    virtual void take_other(stream::InMessage message);
+    // Sends the next segment; false where there is no room for it yet.
+    virtual bool send_segment(const Pointer& operation, client::Item& item, std::uint32_t index);
+
+    // Runs it on the thread; fails the operation where that has ended.
+    void post(const Pointer& operation, std::function<void()> task);
+    void start(const Pointer& operation);
+    void send(stream::OutMessage message);
+    void send_request(client::Outgoing outgoing) override;
+    void stop(const client::Operation& operation) override;
+    void pump() override;
+
+    const std::shared_ptr<threads::EventThread> thread_;
+    const std::function<void(base::TimePoint)> due_;
+    std::atomic<bool> closed_ = false;
+
+    // On the thread:
+    stream::StreamSocket socket_;
+    client::Conversation conversation_;
+
+  private:
+    // The item that the body goes to which is being read.
+    struct Filling {
+        Pointer operation;
+        protocol::ReplyHeader header;
+        protocol::Sum sum;
+    };
+
+    void move();
+    void shut(const char* why) override { end(base::ErrorKind::server_lost, why, false); }
+    std::optional<std::vector<ucp_dt_iov_t>> place(stream::FrameKind kind, std::string_view header,
+                                                   std::uint64_t body_bytes) override;
+    void take(stream::InMessage message) override;
+    void on_reply(const stream::InMessage& message);
+    void on_filled(const Filling& filled);
+    protocol::Sum take_sums(std::string_view& header) const;
+    void fail_altered(client::Operation& operation, const client::Item& item) const;
+    void altered(const Pointer& operation, const client::Item& item);
+
+    const bool checked_;
+    const bool encrypted_;
+    std::optional<Filling> filling_;
+    bool waits_ = false;  // for the socket to take more
+};
+
+}  // namespace ucxstore::stream_client
