@@ -5,8 +5,9 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from profiles.loopback import HOST, free_port
 from ucxstore.base import ucx_library as _ucx
@@ -15,8 +16,21 @@ _TIMEOUT_SECONDS = 120.0
 _START_SECONDS = 10.0
 
 
-def seconds_a_message(test: str, nbytes: int, messages: int, settings: Mapping[str, str]) -> float:
-    """Run a test between two processes on loopback, with peer error handling.
+class Ends(NamedTuple):
+    """Where a test runs: the server's address, and what goes before the command of each side."""
+
+    host: str = HOST
+    server: Sequence[str] = ()
+    client: Sequence[str] = ()
+
+
+_LOOPBACK = Ends()
+
+
+def seconds_a_message(
+    test: str, nbytes: int, messages: int, settings: Mapping[str, str], ends: Ends = _LOOPBACK
+) -> float:
+    """Run a test between two processes, with peer error handling.
 
     Parameters
     ----------
@@ -26,6 +40,8 @@ def seconds_a_message(test: str, nbytes: int, messages: int, settings: Mapping[s
         The size of each message, and how many are timed.
     settings : mapping
         Environment variables of UCX.
+    ends : Ends
+        By default both processes are on loopback.
 
     Returns
     -------
@@ -39,10 +55,15 @@ def seconds_a_message(test: str, nbytes: int, messages: int, settings: Mapping[s
     options = ["-t", test, "-s", str(nbytes), "-n", str(messages), "-w", "2", "-e"]
     command = [program, *options, "-p", port, "-f", "-v"]
     server = subprocess.Popen(
-        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        [*ends.server, *command],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     try:
-        answer = _run_client([command[0], HOST, *command[1:]], environment, server)
+        client = [*ends.client, command[0], ends.host, *command[1:]]
+        answer = _run_client(client, environment, server)
         server.communicate(timeout=_START_SECONDS)
     finally:
         server.kill()

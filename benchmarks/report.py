@@ -29,6 +29,11 @@ def markdown(rows: Iterable[Row]) -> str:
     return "\n".join(markdown_rows(("row", *_HEADING), cells))
 
 
+def markdown_lines(lines: Iterable[Line]) -> str:
+    """Write lines that belong to one row as a table without it."""
+    return "\n".join(markdown_rows(_HEADING, map(_cells, lines)))
+
+
 def misses(rows: Iterable[Row]) -> list[str]:
     return [
         f"{row.name}: {line.what}{_against(line)} is {number(line.median)} {line.unit}, "

@@ -8,14 +8,19 @@ from typing import NamedTuple
 
 from benchmarks.timing import Times
 
+_COMPARISONS: dict[str, Callable[[float, float], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    "<": operator.lt,
+}
+
 
 class Target(NamedTuple):
     sign: str
     bound: float
 
     def is_reached(self, value: float) -> bool:
-        compare: Callable[[float, float], bool] = operator.ge if self.sign == ">=" else operator.lt
-        return compare(value, self.bound)
+        return _COMPARISONS[self.sign](value, self.bound)
 
     def __str__(self) -> str:
         return f"{self.sign} {self.bound:g}"
@@ -23,6 +28,10 @@ class Target(NamedTuple):
 
 def at_least(bound: float) -> Target:
     return Target(">=", bound)
+
+
+def at_most(bound: float) -> Target:
+    return Target("<=", bound)
 
 
 def below(bound: float) -> Target:
