@@ -21,7 +21,7 @@ ZARR := $(shell sed -n 's/^zarr==//p' constraints.txt)
 ZARR_SOURCE := build/zarr-$(ZARR)
 ZARR_NEXT := build/zarr-next
 CXX_FILES := $(wildcard native/*/*.[ch]pp)
-CXX_TESTS := $(wildcard tests/native/*.[ch]pp benchmarks/*.cpp)
+CXX_TESTS := $(wildcard tests/native/*.[ch]pp benchmarks/*.cpp benchmarks/network/*.[ch]pp)
 STUBGEN := $(BIN)/python -m nanobind.stubgen --quiet --module ucxstore._core --output-file
 KEYWORDS := ucxstore/server/options/keywords.py
 

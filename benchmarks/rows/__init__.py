@@ -22,6 +22,7 @@ from benchmarks.rows import (
     idle,
     integrity,
     many_clients,
+    network,
     one_chunk,
     rechunk,
     round_trip,
@@ -63,4 +64,5 @@ ROWS: dict[str, Callable[[Scale, Path], Row]] = {
     "idle": idle.measure,
     "small-chunks": small_chunks.measure,
     "shared-cache": shared_cache.measure,
+    "network": network.measure,
 }
