@@ -104,9 +104,13 @@ class Fields:
         """Return a list of objects."""
         return [Fields(self._what, one) for one in self._field(name, list)]
 
+    def inside(self, name: str) -> "Fields":
+        """Return an object."""
+        return Fields(self._what, self._field(name, dict))
+
     def integers(self, name: str) -> dict[str, int]:
         """Return an object of numbers, as `integer` does one, by their names."""
-        found = Fields(self._what, self._field(name, dict))
+        found = self.inside(name)
         return {self._text(name, one): found.integer(one) for one in found.plain}
 
     def plain_list(self, name: str, length: int) -> list[Any]:

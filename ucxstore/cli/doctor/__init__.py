@@ -12,7 +12,8 @@ from ucxstore.cli.common.command import (
     parse_address,
 )
 from ucxstore.cli.common.parser import Parser, make_parser
-from ucxstore.cli.common.status import Status
+from ucxstore.cli.common.status import Status, UsageError
+from ucxstore.cli.doctor.pair import DEFAULT_PORT, DEFAULT_WAIT, PORTS
 
 if TYPE_CHECKING:
     from ucxstore.base.address import Address
@@ -27,7 +28,8 @@ def build_parser() -> Parser:
         "Examine UCX and this machine, go the way to a server step by step, measure it, and say "
         "what to change. Nothing is written into what is served: values go through a scratch "
         "space, if the server offers one. Without ADDRESS a server is started. Exits with 1 if "
-        "there is a problem.",
+        "there is a problem. With --pair here and --listen on another host, measure each network "
+        "way between the two in less than ten minutes, and print what to report.",
     )
     parser.add_argument(
         "address", metavar="ADDRESS", nargs="?", help="ucx://host:port[,host:port...][/prefix]"
@@ -38,12 +40,36 @@ def build_parser() -> Parser:
         help="write a value to what is served, under a new key, and delete it again",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--pair",
+        metavar="HOST[:PORT]",
+        help="measure the ways to this host, on which 'ucxstore doctor --listen' runs (default: "
+        f"none; PORT {DEFAULT_PORT})",
+    )
+    parser.add_argument(
+        "--listen",
+        nargs="?",
+        const=f"0.0.0.0:{DEFAULT_PORT}",
+        metavar="HOST:PORT",
+        help="wait for 'ucxstore doctor --pair' of another host, and help it to measure; a "
+        f"firewall must let it in at {PORTS} ports, from this one on (default: do not; "
+        f"without HOST:PORT, 0.0.0.0:{DEFAULT_PORT})",
+    )
+    parser.add_argument(
+        "--wait",
+        type=float,
+        default=DEFAULT_WAIT,
+        metavar="SECONDS",
+        help="with --pair and --listen: how long to wait for the other host (default: %(default)g)",
+    )
     add_client_options(parser)
     return parser
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
+    if arguments.pair is not None or arguments.listen is not None:
+        return _run_pair(arguments)
     options = client_options(arguments)
     if arguments.address is not None:
         parse_address(arguments.address)
@@ -81,6 +107,22 @@ def run(arguments: argparse.Namespace) -> int:
         say(line)
     problems = any(finding.level == "problem" for finding in findings)
     return Status.FAILED if problems else Status.DONE
+
+
+def _run_pair(arguments: argparse.Namespace) -> int:
+    """Run one of the two sides of a pair."""
+    flags = {"--pair": arguments.pair is not None, "--listen": arguments.listen is not None}
+    given = [flag for flag, is_given in flags.items() if is_given]
+    others = {"ADDRESS": arguments.address is not None, "--write": arguments.write}
+    others["--ucx"] = bool(arguments.ucx)
+    for name in [*given[1:], *(name for name, is_given in others.items() if is_given)]:
+        hint = "; set UCX_... in the environment of each host" if name == "--ucx" else ""
+        raise UsageError(f"{given[0]} does not go with {name}{hint}")
+    options = client_options(arguments)
+    from ucxstore.cli.doctor.pair import commands
+
+    command = commands.pair if arguments.pair is not None else commands.listen
+    return command(arguments, options)
 
 
 def _go(visit: "Visit", say: Callable[[str], None]) -> "list[Finding]":
