@@ -150,9 +150,9 @@ class Host(Namespaces):
         """Let what is sent there arrive again."""
         self.run(f"ip neigh del {ip} lladdr {_NOBODY} dev eth0")
 
-    def end(self, entered: int) -> None:
+    def end(self, entered: int, how: signal.Signals = signal.SIGTERM) -> None:
         """End a program that was started inside, given the process that entered the namespaces."""
-        os.kill(_child_of(entered), signal.SIGTERM)
+        os.kill(_child_of(entered), how)
 
     @contextmanager
     def barring(self, ports: str, *, rejects: bool) -> Iterator[None]:
