@@ -249,6 +249,12 @@ bool Progress::arm_idle(base::TimePoint now) {
         if (!one.armed && !one.worker->busy() && now - one.last_active >= kLinger) {
             listen_again(one);
             one.armed = one.worker->arm();
+            // A device of verbs tells of what comes after it was asked to. Without another look,
+            // what came since the last one would wait for UCX's keepalive: up to 20 s.
+            if (one.armed && one.worker->progress()) {
+                one.armed = false;
+                one.worker->used = true;
+            }
             if (!one.armed && one.worker->fences().guarded()) {
                 one.worker->used = true;  // the events were taken in, and are told once
             }
