@@ -90,7 +90,7 @@ PyOperation::Result PyOperation::wait() {
         bool done = false;
         {
             const WithoutGil released;
-            done = operation_->wait_for(kSignalPoll);
+            done = link_->wait_for(*operation_, kSignalPoll);
         }
         if (done) {
             return result();

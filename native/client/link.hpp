@@ -1,6 +1,7 @@
 // Link: a client's way to one server, whatever carries the messages.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -39,6 +40,11 @@ class Link {
     }
     // Whether a value of so many bytes may go as a file (Operation::file).
     virtual bool takes_files(std::uint64_t) const { return false; }
+    // Waits until the operation is done, for so long at most; returns whether it is. The thread may
+    // do the link's work meanwhile.
+    virtual bool wait_for(Operation& operation, std::chrono::milliseconds time) {
+        return operation.wait_for(time);
+    }
     // The operation fails as cancelled, once nothing is transferred for it any more.
     virtual void cancel(const std::shared_ptr<Operation>& operation) = 0;
     // Fails what is under way, in bounded time; does not wait for that.

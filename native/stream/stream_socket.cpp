@@ -20,7 +20,9 @@
 namespace ucxstore::stream {
 namespace {
 
-constexpr std::size_t kAheadBytes = 64 * 1024;
+// What is read ahead of a message is copied; of one that is encrypted, all of it goes that way.
+constexpr std::size_t kAheadBytes = 8 * 1024;
+constexpr std::size_t kSealedAheadBytes = 64 * 1024;
 constexpr std::uint64_t kScrapBytes = 64 * 1024;
 constexpr std::size_t kMaxDescriptors = 8;  // of one message
 constexpr std::size_t kMostPassed = 253;    // that the kernel passes at once (SCM_MAX_FD)
@@ -44,7 +46,11 @@ base::Fd copy_of(int descriptor) {
 
 StreamSocket::StreamSocket(base::Fd fd, Handler& handler, Refuse refuse,
                            const std::optional<protocol::SessionKeys>& keys)
-    : fd_(std::move(fd)), handler_(handler), refuse_(std::move(refuse)), ahead_(kAheadBytes) {
+    : fd_(std::move(fd)),
+      handler_(handler),
+      refuse_(std::move(refuse)),
+      acknowledged_(fd_.get()),
+      ahead_(keys ? kSealedAheadBytes : kAheadBytes) {
     if (keys) {
         seals_.emplace(*keys);
     }
@@ -78,6 +84,13 @@ void StreamSocket::end() {
     shutdown(fd_.get(), SHUT_RDWR);
     if (!flushing_) {
         out_.clear();
+    }
+}
+
+void StreamSocket::look(base::TimePoint now) {
+    if (!ended_ && !acknowledged_.look(now)) {
+        vanished_ = true;
+        end();
     }
 }
 
@@ -189,6 +202,7 @@ std::optional<std::uint64_t> StreamSocket::write(const void* message) {
         return std::nullopt;
     }
     base::step();
+    acknowledged_.sent();
     return static_cast<std::uint64_t>(sent);
 }
 

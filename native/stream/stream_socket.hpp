@@ -15,6 +15,7 @@
 
 #include "base/handle.hpp"
 #include "protocol/sealing.hpp"
+#include "stream/acknowledged.hpp"
 #include "stream/frames.hpp"
 #include "stream/sealed_message.hpp"
 
@@ -97,6 +98,13 @@ class StreamSocket {
     int fd() const { return fd_.get(); }
     // Whether it has ended, at either side.
     bool ended() const { return ended_; }
+    // Ends it where the peer does not acknowledge any more what was sent to it: see Acknowledged.
+    void look(base::TimePoint now);
+    // When to look next.
+    base::TimePoint look_at() const {
+        return ended_ ? base::TimePoint::max() : acknowledged_.look_at();
+    }
+    bool vanished() const { return vanished_; }
 
     // Sends what the kernel takes now, as long as the handler says; the rest waits for flush().
     // True where something waits for the kernel.
@@ -154,7 +162,9 @@ class StreamSocket {
     base::Fd fd_;
     Handler& handler_;
     const Refuse refuse_;
+    Acknowledged acknowledged_;
     bool ended_ = false;
+    bool vanished_ = false;
 
     std::deque<Out> out_;
     bool flushing_ = false;

@@ -1,5 +1,8 @@
 #include "stream_client/stream_link.hpp"
 
+#include <poll.h>
+
+#include <algorithm>
 #include <new>
 #include <span>
 #include <utility>
@@ -14,6 +17,15 @@
 namespace ucxstore::stream_client {
 namespace {
 
+using namespace std::chrono_literals;
+
+constexpr auto kRest = 5ms;
+
+// How often a caller that reads looks whether others have ended its operation.
+constexpr auto kLook = 20ms;
+
+constexpr const char* kVanished =
+    "the server's host has acknowledged nothing of what was sent to it for 25 s";
 constexpr const char* kChanged = "a reply was changed on its way";
 
 // Holds an operation while a message uses its memory: until that has gone or is dropped.
@@ -50,14 +62,39 @@ void StreamLink::submit(const std::shared_ptr<client::Operation>& operation) {
     if (operation->kind == client::Operation::Kind::get && !operation->items.empty()) {
         operation->requests = client::request_gets(*operation);
     }
-    post(operation, [self = shared_from_this(), operation] { self->start(operation); });
+    run(operation, [self = shared_from_this(), operation] { self->start(operation); });
 }
 
-void StreamLink::post(const Pointer& operation, std::function<void()> task) {
-    if (!thread_->post(std::move(task))) {
-        operation->fail(base::ErrorKind::server_lost, {peer(), ": the client is closed"});
-        operation->complete();
+void StreamLink::fail_closed(client::Operation& operation) const {
+    operation.fail(base::ErrorKind::server_lost, {peer(), ": the client is closed"});
+    operation.complete();
+}
+
+bool StreamLink::wait_for(client::Operation& operation, std::chrono::milliseconds time) {
+    const base::TimePoint end = base::Clock::now() + time;
+    const auto left = [end](std::chrono::milliseconds most) {
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - base::Clock::now());
+        return std::clamp(left, 0ms, most);
+    };
+    bool reads = false;
+    thread_->stand_in([&] { reads = begin_reading(operation); });
+    while (reads) {
+        pollfd events{.fd = socket_.fd(), .events = POLLIN, .revents = 0};
+        events.events |= caller_writes_ ? POLLOUT : 0;
+        const int count = poll(&events, 1, static_cast<int>(left(kLook).count()));
+        const bool goes_on = thread_->wait_and_stand_in([&] {
+            const bool more = move_once(true);
+            reads = count >= 0 && left(time) > 0ms && !operation.done() && !closed_;
+            if (!reads) {
+                end_reading(more);
+            } else {
+                caller_writes_ = waits_;
+                watch(false);
+            }
+        });
+        reads = reads && goes_on;
     }
+    return operation.wait_for(left(time));
 }
 
 void StreamLink::cancel(const std::shared_ptr<client::Operation>& operation) {
@@ -75,6 +112,7 @@ void StreamLink::close() {
 
 void StreamLink::begin() {
     thread_->watch(socket_.fd(), [this] { move(); });
+    watched_ = true;
     client::report(base::log::info, base::log::EventKind::connected, peer(), lane());
 }
 
@@ -90,44 +128,109 @@ void StreamLink::end(base::ErrorKind kind, std::string_view message, bool lost) 
     due_(base::TimePoint::min());
 }
 
-void StreamLink::move() {
+bool StreamLink::move_once(bool reads) {
     try {
-        const bool more = socket_.read();
-        if (waits_) {
-            waits_ = socket_.flush();
-            if (!waits_) {
-                thread_->watch_writable(socket_.fd(), false);
-            }
-        }
+        const bool more = reads && socket_.read();
+        waits_ = waits_ && socket_.flush();
         if (socket_.ended()) {
             end(base::ErrorKind::server_lost, why_gone(), true);
-        } else if (more) {
-            thread_->post([self = shared_from_this()] {
-                if (!self->closed_) {
-                    self->move();
-                }
-            });
         }
+        return more && !closed_;
     } catch (const base::Error& error) {
         end(error.kind(), client::Conversation::cause_of(error), true);
     } catch (const std::exception& error) {
         end(base::ErrorKind::server_lost, error.what(), true);
     }
+    return false;
+}
+
+void StreamLink::move() {
+    if (closed_) {
+        return;
+    }
+    if (move_once(!caller_reads_)) {
+        thread_->post([self = shared_from_this()] { self->move(); });
+    }
+    watch(watched_);
+}
+
+void StreamLink::watch(bool readable) {
+    const bool writable = waits_ && !caller_writes_;
+    if (!closed_ && (readable != watched_ || writable != watched_writable_)) {
+        thread_->watch_for(socket_.fd(), readable, writable);
+        watched_ = readable;
+        watched_writable_ = writable;
+    }
+}
+
+// ---- a caller that reads ----
+
+bool StreamLink::begin_reading(const client::Operation& operation) {
+    if (closed_ || caller_reads_ || !operation.registered) {
+        return false;
+    }
+    caller_reads_ = true;
+    caller_writes_ = waits_;
+    watch(false);
+    return true;
+}
+
+// `more`: there may be more to read.
+void StreamLink::end_reading(bool more) {
+    caller_reads_ = false;
+    caller_writes_ = false;
+    if (more) {
+        thread_->post([self = shared_from_this()] { self->move(); });
+    }
+    if (conversation_.empty()) {
+        rest();
+    }
+    watch(!conversation_.empty());
+}
+
+// The thread watches again a moment later: callers that wait come one after the other.
+void StreamLink::rest() {
+    rests_until_ = base::Clock::now() + kRest;
+    due_(rests_until_);
+}
+
+base::TimePoint StreamLink::tick(base::TimePoint now) {
+    socket_.look(now);
+    if (socket_.vanished()) {
+        end(base::ErrorKind::server_lost, kVanished, true);
+    }
+    const base::TimePoint due = std::min(conversation_.tick(now), socket_.look_at());
+    if (watched_ || caller_reads_ || closed_) {
+        return due;
+    }
+    if (now >= rests_until_) {
+        watch(true);
+        return due;
+    }
+    return std::min(due, rests_until_);
 }
 
 // ---- what is sent ----
 
 void StreamLink::start(const Pointer& operation) {
     conversation_.start(operation);
-    if (operation->registered) {
-        due_(operation->deadline());
+    if (!operation->registered) {
+        return;
+    }
+    due_(operation->deadline());
+    if (!watched_ && !caller_reads_) {
+        if (operation->for_a_thread()) {
+            rest();
+        } else {
+            watch(true);
+        }
     }
 }
 
 void StreamLink::send(stream::OutMessage message) {
-    if (socket_.send(std::move(message)) && !std::exchange(waits_, true)) {
-        thread_->watch_writable(socket_.fd(), true);
-    }
+    waits_ = socket_.send(std::move(message)) || waits_;
+    watch(watched_);
+    due_(socket_.look_at());
 }
 
 void StreamLink::send_request(client::Outgoing outgoing) {

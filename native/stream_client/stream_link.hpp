@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -34,6 +35,7 @@ class StreamLink : public client::Link,
 
     const std::string& peer() const override { return conversation_.peer(); }
     void submit(const std::shared_ptr<client::Operation>& operation) override;
+    bool wait_for(client::Operation& operation, std::chrono::milliseconds time) override;
     void cancel(const std::shared_ptr<client::Operation>& operation) override;
     void close() override;
     bool failed() const override { return closed_; }
@@ -47,7 +49,7 @@ class StreamLink : public client::Link,
     // Begins to read.
     void begin();
     // Looks at deadlines; returns when the next look is due.
-    virtual base::TimePoint tick(base::TimePoint now) { return conversation_.tick(now); }
+    virtual base::TimePoint tick(base::TimePoint now);
     // Fails what is under way; `lost` where this side did not want it.
     void end(base::ErrorKind kind, std::string_view message, bool lost);
     // Whether no operation waits any more for its memory to be given back.
@@ -69,8 +71,13 @@ class StreamLink : public client::Link,
     // Sends the next segment; false where there is no room for it yet.
     virtual bool send_segment(const Pointer& operation, client::Item& item, std::uint32_t index);
 
-    // Runs it on the thread; fails the operation where that has ended.
-    void post(const Pointer& operation, std::function<void()> task);
+    // Runs it here or on the thread; fails the operation where that has ended.
+    template <typename Task>
+    void run(const Pointer& operation, const Task& task) {
+        if (!thread_->stand_in(task) && !thread_->post(task)) {
+            fail_closed(*operation);
+        }
+    }
     void start(const Pointer& operation);
     void send(stream::OutMessage message);
     void send_request(client::Outgoing outgoing) override;
@@ -93,7 +100,14 @@ class StreamLink : public client::Link,
         protocol::Sum sum;
     };
 
+    void fail_closed(client::Operation& operation) const;
+    // Sends what waits, and reads what has come; returns whether there may be more to read.
+    bool move_once(bool reads);
     void move();
+    void watch(bool readable);
+    void rest();
+    bool begin_reading(const client::Operation& operation);
+    void end_reading(bool more);
     void shut(const char* why) override { end(base::ErrorKind::server_lost, why, false); }
     std::optional<std::vector<ucp_dt_iov_t>> place(stream::FrameKind kind, std::string_view header,
                                                    std::uint64_t body_bytes) override;
@@ -108,6 +122,14 @@ class StreamLink : public client::Link,
     const bool encrypted_;
     std::optional<Filling> filling_;
     bool waits_ = false;  // for the socket to take more
+
+    // A caller that waits reads the replies itself. Then the thread does not, nor is it woken for
+    // them; nor for a moment after that, as callers that wait come one after the other.
+    bool caller_reads_ = false;
+    bool caller_writes_ = false;  // the caller waits for room in the socket, too
+    bool watched_ = false;        // by the thread,
+    bool watched_writable_ = false;
+    base::TimePoint rests_until_ = base::TimePoint::min();  // and again from then on
 };
 
 }  // namespace ucxstore::stream_client

@@ -167,11 +167,15 @@ base::TimePoint StreamSession::tick(base::TimePoint now) {
     if (closed_) {
         return base::TimePoint::max();
     }
+    socket_.look(now);
+    if (socket_.ended()) {
+        client_->doom();
+    }
     const auto [over, due] = session_.look(now);
     if (over) {
         close();
     }
-    return due;
+    return std::min(due, socket_.look_at());
 }
 
 void StreamSession::close() {

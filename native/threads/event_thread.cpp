@@ -24,7 +24,6 @@ EventThread::EventThread(Driver& driver, std::string name)
 
 void EventThread::watch(int fd, OnEvent on_event) {
     bound_.check("EventThread::watch");
-    events_.resize(std::max(events_.size(), watches_.size() + 2));
     watches_[fd] = std::make_shared<OnEvent>(std::move(on_event));
     epoll_event event{.events = EPOLLIN | EPOLLRDHUP, .data = {.fd = fd}};
     if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
@@ -58,18 +57,25 @@ void EventThread::stop() {
     thread_.join();
 }
 
-void EventThread::wait(base::TimePoint now) {
-    int timeout_ms = -1;
-    if (const base::TimePoint due = driver_.deadline(); due != base::TimePoint::max()) {
-        // Not the difference where it is due: TimePoint::min() is too far away for one.
-        const auto left = std::chrono::ceil<std::chrono::milliseconds>(
-            due <= now ? base::Clock::duration(0) : due - now);
-        timeout_ms = static_cast<int>(std::min<std::int64_t>(left.count(), 60'000));
-    }
+// Returns for how many milliseconds.
+int EventThread::begin_sleep() {
+    events_.resize(watches_.size() + 1);
     tasks_.begin_sleep();
-    const bool awake = !tasks_.empty() || stop_.load();
-    const int count = epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()),
-                                 awake ? 0 : timeout_ms);
+    wakes_at_ = driver_.deadline();
+    if (!tasks_.empty() || stop_.load()) {
+        return 0;
+    }
+    if (wakes_at_ == base::TimePoint::max()) {
+        return -1;
+    }
+    // Not the difference where it is due: TimePoint::min() is too far away for one.
+    const base::TimePoint now = base::Clock::now();
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(
+        wakes_at_ <= now ? base::Clock::duration(0) : wakes_at_ - now);
+    return static_cast<int>(std::min<std::int64_t>(left.count(), 60'000));
+}
+
+void EventThread::handle(int count) {
     tasks_.end_sleep();
     for (int i = 0; i < count; ++i) {
         const int fd = events_[static_cast<std::size_t>(i)].data.fd;
@@ -83,15 +89,22 @@ void EventThread::wait(base::TimePoint now) {
             guarded(driver_, *on_event);
         }
     }
+    tasks_.run(driver_);
+    guarded(driver_, [&] { driver_.tick(base::Clock::now()); });
 }
 
 void EventThread::run() {
-    bound_.bind();
+    base::UniqueLock turn(turn_);
     while (!stop_.load()) {
-        wait(base::Clock::now());
-        tasks_.run(driver_);
-        guarded(driver_, [&] { driver_.tick(base::Clock::now()); });
+        const int timeout_ms = begin_sleep();
+        turn.unlock();
+        const int count =
+            epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()), timeout_ms);
+        turn.lock();
+        bound_.bind();
+        handle(count);
     }
+    stopped_ = true;
     tasks_.close(driver_);
 }
 

@@ -1,5 +1,5 @@
 // A thread that sleeps until a descriptor can be read or written, a task is posted, or a deadline
-// has come. It never polls.
+// has come. It never polls. While it sleeps, another thread can do its work.
 #pragma once
 
 #include <sys/epoll.h>
@@ -15,6 +15,7 @@
 
 #include "base/clock.hpp"
 #include "base/handle.hpp"
+#include "base/mutex.hpp"
 #include "threads/task_thread.hpp"
 #include "threads/thread_bound.hpp"
 
@@ -31,6 +32,26 @@ class EventThread : public TaskThread {
     bool post(Task task) override { return tasks_.push(std::move(task)); }
     bool post(WaitedTask& task) override { return tasks_.push(task); }
 
+    // Runs `work` here and now, as on the thread: two wake-ups of threads less than to post it.
+    // False where the thread is at work, or has some, or has stopped: so all that was posted before
+    // has run. Never waits. `work` must not wait, either.
+    template <typename Work>
+    bool stand_in(const Work& work) {
+        if (!turn_.try_lock()) {
+            return false;
+        }
+        const bool idle = tasks_.empty();
+        const bool ran = idle && run_in_turn(work);
+        turn_.unlock();
+        return ran;
+    }
+    // The same, once the thread has done what it is at; false only where that has stopped.
+    template <typename Work>
+    bool wait_and_stand_in(const Work& work) {
+        const base::Lock lock(turn_);
+        return run_in_turn(work);
+    }
+
     // Calls `on_event` on the thread whenever `fd` can be read or has hung up, or else when what
     // watch_for() names is so, or it has hung up at both ends. Only on the thread; on_event may
     // call these.
@@ -45,14 +66,34 @@ class EventThread : public TaskThread {
 
   private:
     void run();
-    void wait(base::TimePoint now);
+    int begin_sleep() REQUIRES(turn_);
+    void handle(int count) REQUIRES(turn_);
+    template <typename Work>
+    bool run_in_turn(const Work& work) REQUIRES(turn_) {
+        if (stopped_ || base::fork_depth.load(std::memory_order_relaxed) != fork_depth_) {
+            return false;
+        }
+        bound_.bind();
+        guarded(driver_, work);
+        if (driver_.deadline() < wakes_at_) {
+            tasks_.wake();
+        }
+        return true;
+    }
 
     Driver& driver_;
     const base::Fd epoll_;
     TaskQueue tasks_;
+    const std::uint32_t fork_depth_ = base::fork_depth.load();  // a child has no such thread
+    // Whoever has it is the thread, for all that only the thread may do. It has it but for its
+    // sleep.
+    base::Mutex turn_;
     ThreadBound bound_{ThreadBound::Later()};
+    bool stopped_ GUARDED_BY(turn_) = false;
+    base::TimePoint wakes_at_ GUARDED_BY(turn_) = base::TimePoint::min();  // at the latest
     std::unordered_map<int, std::shared_ptr<OnEvent>> watches_;
-    std::vector<epoll_event> events_{1};  // of all: what is told of late would have its turn late
+    // Of all: what is told of late would have its turn late.
+    std::vector<epoll_event> events_;
     std::atomic<bool> stop_ = false;
     std::thread thread_;
 };

@@ -35,7 +35,7 @@ using namespace std::chrono_literals;
 
 enum Outcome : int { well = 0, lost = 10, torn = 11, leaked = 12, failed = 13 };
 
-constexpr std::size_t kSizes[] = {10, 20'000, 3'000'000};
+constexpr std::size_t kValueBytes[] = {10, 20'000, 3'000'000};
 constexpr unsigned kRounds = 3;
 
 // How often all is tried: each step in full runs, some of them else. To fork is slow under
@@ -49,22 +49,22 @@ unsigned stride() {
 }
 
 // Where the values are kept.
-enum class Place { memory, directory, synced_directory, cache, space };
+enum class Where { memory, directory, synced_directory, cache, space };
 
-bool is_directory(Place place) {
-    return place == Place::directory || place == Place::synced_directory;
+bool is_directory(Where place) {
+    return place == Where::directory || place == Where::synced_directory;
 }
 
 const std::string kSpace(kSpaceNameBytes, 'a');
 
-std::string key_of(Place place, std::size_t index) {
+std::string key_of(Where place, std::size_t index) {
     const std::string folder =
-        place == Place::space ? std::string(kScratchFolder) + kSpace + "/" : "";
+        place == Where::space ? std::string(kScratchFolder) + kSpace + "/" : "";
     return folder + "key" + std::to_string(index);
 }
 
 Bytes value_of(std::size_t index, unsigned round) {
-    return Bytes(kSizes[index], static_cast<std::byte>(1 + round));
+    return Bytes(kValueBytes[index], static_cast<std::byte>(1 + round));
 }
 
 std::atomic<int> steps_left = 0;
@@ -105,9 +105,9 @@ int as_client(Ends& ends, const std::function<int(LocalLink&)>& act) {
     }
 }
 
-int write_all(LocalLink& link, Place place) {
+int write_all(LocalLink& link, Where place) {
     for (unsigned round = 0; round < kRounds; ++round) {
-        for (std::size_t i = 0; i < std::size(kSizes); ++i) {
+        for (std::size_t i = 0; i < std::size(kValueBytes); ++i) {
             const std::string key = key_of(place, i);
             Bytes value = value_of(i, round);
             auto operation = set_operation({{key, memory_of(value)}});
@@ -128,10 +128,10 @@ int write_all(LocalLink& link, Place place) {
 
 // Reads each key so often, and borrows it, too; each value is one that was written, and none is
 // older than the one before it.
-int read_all(LocalLink& link, Place place) {
-    std::byte newest[std::size(kSizes)] = {};
+int read_all(LocalLink& link, Where place) {
+    std::byte newest[std::size(kValueBytes)] = {};
     for (int i = 0; i < 12; ++i) {
-        const std::size_t index = static_cast<std::size_t>(i) % std::size(kSizes);
+        const std::size_t index = static_cast<std::size_t>(i) % std::size(kValueBytes);
         const auto operation = get_operation({{key_of(place, index)}});
         operation->borrows = i % 2 == 1;
         link.submit(operation);
@@ -141,7 +141,7 @@ int read_all(LocalLink& link, Place place) {
         }
         const auto& region = *operation->items[0].owned;
         const std::byte first = region.data()[0];
-        const bool whole = region.size() == kSizes[index] &&
+        const bool whole = region.size() == kValueBytes[index] &&
                            std::all_of(region.data(), region.data() + region.size(),
                                        [first](std::byte byte) { return byte == first; });
         if (!whole || first < newest[index] || first > static_cast<std::byte>(kRounds)) {
@@ -155,12 +155,12 @@ int read_all(LocalLink& link, Place place) {
 // What a server serves, and what of it is left at the end.
 class Served {
   public:
-    Served(Place place, const TemporaryDirectory& directory) {
+    Served(Where place, const TemporaryDirectory& directory) {
         const auto shown = [] {
             return std::make_shared<MemoryStorage>(std::make_shared<Quota>(kAny), false,
                                                    shared::Shelf::make());
         };
-        if (place == Place::cache) {
+        if (place == Where::cache) {
             source_ = std::make_shared<CachedSource>(kCacheBytes, 0, CachedSource::kForEver,
                                                      CachedSource::kWriteBytes, Cache::Clock::now,
                                                      make_cache_shelf(kCacheBytes));
@@ -168,12 +168,12 @@ class Served {
             shelf_ = source_->shelf();
         } else if (is_directory(place)) {
             storage_ = std::make_shared<DirectoryStorage>(
-                directory.path(), place == Place::directory ? Durability::none : Durability::fsync);
+                directory.path(), place == Where::directory ? Durability::none : Durability::fsync);
         } else {
             storage_ = shown();
             shelf_ = storage_->shelf();
         }
-        if (place == Place::space) {
+        if (place == Where::space) {
             spaces_ = std::make_shared<Spaces>(std::make_shared<Quota>(kAny), true);
             spaces_->begin(kSpace, kAny, 1h, Spaces::Clock::now());
             shelf_ = spaces_->find(kSpace)->shelf();
@@ -261,12 +261,12 @@ pid_t start(const std::function<int()>& act) {
 // Whether each value that was left behind is one that was written.
 bool all_whole(const TemporaryDirectory& directory) {
     DirectoryStorage left(directory.path());
-    for (std::size_t i = 0; i < std::size(kSizes); ++i) {
-        const auto value = left.find(key_of(Place::directory, i));
+    for (std::size_t i = 0; i < std::size(kValueBytes); ++i) {
+        const auto value = left.find(key_of(Where::directory, i));
         if (value != nullptr) {
             const Bytes bytes = content_of(*value);
             const std::byte first = bytes.empty() ? std::byte{0} : bytes[0];
-            if (bytes != Bytes(kSizes[i], first) || first == std::byte{0}) {
+            if (bytes != Bytes(kValueBytes[i], first) || first == std::byte{0}) {
                 return false;
             }
         }
@@ -275,7 +275,7 @@ bool all_whole(const TemporaryDirectory& directory) {
 }
 
 // True once the victim has come to its end.
-bool survives(Who victim, Place place, int step) {
+bool survives(Who victim, Where place, int step) {
     const TemporaryDirectory directory;
     Ends writer = new_ends();
     Ends reader = new_ends();
@@ -340,7 +340,7 @@ bool has_threads() {
     return false;
 }
 
-class Ending : public testing::TestWithParam<std::tuple<Who, Place>> {
+class Ending : public testing::TestWithParam<std::tuple<Who, Where>> {
   protected:
     // One that trims the heap after other tests ends soon.
     void SetUp() override {
@@ -365,9 +365,9 @@ constexpr const char* kWhere[] = {"OfMemory", "OfADirectory", "OfASyncedDirector
 
 INSTANTIATE_TEST_SUITE_P(Each, Ending,
                          testing::Combine(testing::Values(Who::server, Who::writer, Who::reader),
-                                          testing::Values(Place::memory, Place::directory,
-                                                          Place::synced_directory, Place::cache,
-                                                          Place::space)),
+                                          testing::Values(Where::memory, Where::directory,
+                                                          Where::synced_directory, Where::cache,
+                                                          Where::space)),
                          [](const auto& info) {
                              return std::string(kWho[static_cast<int>(std::get<0>(info.param))]) +
                                     kWhere[static_cast<int>(std::get<1>(info.param))];

@@ -96,6 +96,13 @@ void finish(const std::shared_ptr<Operation>& operation) {
     operation->check();
 }
 
+void await(Link& link, const std::shared_ptr<Operation>& operation) {
+    if (!link.wait_for(*operation, kPatience)) {
+        throw std::runtime_error("the operation did not complete");
+    }
+    operation->check();
+}
+
 void Loopback::run(const std::shared_ptr<Operation>& operation) {
     submit(operation);
     finish(operation);

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "client/batch.hpp"
+#include "client/link.hpp"
 #include "server/server.hpp"
 #include "storage/memory.hpp"
 #include "stream/stream_socket.hpp"
@@ -55,6 +56,8 @@ class Loopback {
 
 // Throws the failure; "it did not complete" as std::runtime_error.
 void finish(const std::shared_ptr<Operation>& operation);
+// The same, as a caller that may do the link's work meanwhile.
+void await(Link& link, const std::shared_ptr<Operation>& operation);
 
 struct Get {
     std::string key;

@@ -1,0 +1,199 @@
+// Callers that wait, and read the replies themselves meanwhile.
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <atomic>
+#include <thread>
+
+#include "client/batch.hpp"
+#include "local_client/local_client.hpp"
+#include "local_server/local_thread.hpp"
+#include "loopback.hpp"
+#include "stream/frames.hpp"
+
+namespace ucxstore::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+bool becomes(const std::function<bool()>& true_) {
+    const auto until = std::chrono::steady_clock::now() + 10s;
+    while (std::chrono::steady_clock::now() < until) {
+        if (true_()) {
+            return true;
+        }
+        std::this_thread::sleep_for(1ms);
+    }
+    return false;
+}
+
+class Caller : public testing::Test {
+  protected:
+    Caller() {
+        ControlPair pair = control_pair();
+        const Token token = new_token();
+        server.attach_remote(std::move(pair.one), token, {"client"}, "", {});
+        link = client.attach_remote(std::move(pair.other), token, "server", {});
+    }
+    void set(const std::string& key, Bytes value) const {
+        const auto operation = set_operation({{key, memory_of(value)}});
+        link->submit(operation);
+        await(*link, operation);
+    }
+    Bytes get(const std::string& key) const {
+        const auto operation = get_operation({{key}});
+        link->submit(operation);
+        await(*link, operation);
+        return reply_of(*operation);
+    }
+
+    LocalThread server{Service{Storages(std::shared_ptr<Storage>(std::make_shared<MemoryStorage>(
+                                   std::make_shared<Quota>(1ull << 40)))),
+                               std::make_shared<Counters>()},
+                       0};
+    LocalClient client;
+    std::shared_ptr<StreamLink> link;
+};
+
+TEST_F(Caller, ManyThreadsWaitAtOnce) {
+    std::atomic<int> wrong = 0;
+    std::vector<std::thread> threads;
+    for (unsigned id = 0; id < 4; ++id) {
+        threads.emplace_back([&, id] {
+            for (unsigned i = 0; i < 150; ++i) {
+                const std::string key = std::to_string(id) + "/" + std::to_string(i % 7);
+                const std::size_t size = i % 50 == 0 ? 9'000'000 : 1 + 977 * i;
+                const Bytes value = pattern(size, 1000 * id + i);
+                set(key, value);
+                wrong += get(key) == value ? 0 : 1;
+            }
+        });
+    }
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+    EXPECT_EQ(wrong, 0);
+}
+
+TEST_F(Caller, WhoDoesNotWaitIsServedBesides) {
+    const auto queue = std::make_shared<CompletionQueue>();
+    const Bytes value = pattern(200'000, 3);
+    set("key", value);
+    std::size_t drained = 0;
+    for (int i = 0; i < 200; ++i) {
+        auto operation = make_operation({"key"}, Operation::Kind::get, 10, queue);
+        want(*operation, {GetItem{}});
+        link->submit(operation);
+        if (i % 3 != 0) {
+            EXPECT_EQ(get("key"), value);
+        }
+        pollfd event{.fd = queue->fd(), .events = POLLIN, .revents = 0};
+        ASSERT_EQ(poll(&event, 1, 10'000), 1);
+        drained += queue->drain().size();
+        EXPECT_EQ(reply_of(*operation), value);
+    }
+    EXPECT_EQ(drained, 200);
+}
+
+TEST_F(Caller, TheEndOfTheServerIsSeenBetweenCalls) {
+    set("key", pattern(10));
+    server.close();
+    EXPECT_TRUE(becomes([&] { return link->failed(); }));
+}
+
+TEST_F(Caller, RunsAfterWhatWasPostedOnly) {
+    struct Idle final : threads::TaskThread::Driver {
+        void tick(base::TimePoint) override {}
+        base::TimePoint deadline() const override { return base::TimePoint::max(); }
+    } driver;
+    threads::EventThread thread(driver, "test");
+    std::atomic<bool> goes_on = false;
+    std::atomic<int> ran = 0;
+    thread.post([&] {
+        while (!goes_on) {
+            std::this_thread::sleep_for(1ms);
+        }
+        ++ran;
+    });
+    EXPECT_FALSE(thread.stand_in([&] { ran += 100; }));
+    goes_on = true;
+    EXPECT_TRUE(becomes([&] { return thread.stand_in([&] { ran += ran == 1 ? 10 : 1000; }); }));
+    EXPECT_EQ(ran, 11);
+    thread.stop();
+    EXPECT_FALSE(thread.stand_in([&] { ++ran; }));
+    EXPECT_FALSE(thread.wait_and_stand_in([&] { ++ran; }));
+    EXPECT_EQ(ran, 11);
+}
+
+TEST_F(Caller, ADeadlineThatIsSetHereWakesTheThread) {
+    struct Timed final : threads::TaskThread::Driver {
+        void tick(base::TimePoint now) override {
+            if (now >= due) {
+                due = base::TimePoint::max();
+                ticked = true;
+            }
+        }
+        base::TimePoint deadline() const override { return due; }
+        base::TimePoint due = base::TimePoint::max();
+        std::atomic<bool> ticked = false;
+    } driver;
+    threads::EventThread thread(driver, "test");
+    EXPECT_TRUE(
+        becomes([&] { return thread.stand_in([&] { driver.due = base::Clock::now() + 20ms; }); }));
+    EXPECT_TRUE(becomes([&] { return driver.ticked.load(); }));
+}
+
+// A link whose server says nothing.
+class SilentServer : public testing::Test {
+  protected:
+    SilentServer() {
+        ControlPair pair = control_pair();
+        link = client.attach_remote(std::move(pair.other), new_token(), "server", {});
+        peer = std::move(pair.one);
+        link->submit(operation);
+        pollfd asked{.fd = peer.get(), .events = POLLIN, .revents = 0};
+        EXPECT_EQ(poll(&asked, 1, 10'000), 1);
+        waits = std::thread([this] { done = link->wait_for(*operation, 30s); });
+    }
+    ~SilentServer() override { waits.join(); }
+
+    LocalClient client;
+    std::shared_ptr<StreamLink> link;
+    Fd peer;
+    const std::shared_ptr<Operation> operation = get_operation({{"key"}}, 1);
+    std::atomic<bool> done = false;
+    std::thread waits;
+};
+
+TEST_F(SilentServer, TimeIsUp) {
+    EXPECT_TRUE(becomes([&] { return done.load(); }));
+    EXPECT_EQ(error_of([&] { operation->check(); }), ErrorKind::timeout);
+}
+
+TEST_F(SilentServer, CancelledByAnotherThread) {
+    link->cancel(operation);
+    EXPECT_TRUE(becomes([&] { return done.load(); }));
+    EXPECT_EQ(error_of([&] { operation->check(); }), ErrorKind::cancelled);
+}
+
+TEST_F(SilentServer, ClosedByAnotherThread) {
+    link->close();
+    EXPECT_TRUE(becomes([&] { return done.load(); }));
+    EXPECT_EQ(error_of([&] { operation->check(); }), ErrorKind::server_lost);
+}
+
+TEST_F(SilentServer, ItEnds) {
+    peer.reset();
+    EXPECT_TRUE(becomes([&] { return done.load(); }));
+    EXPECT_EQ(error_of([&] { operation->check(); }), ErrorKind::server_lost);
+    EXPECT_TRUE(link->failed());
+}
+
+TEST_F(SilentServer, ItSaysWhatNoServerSays) {
+    ASSERT_EQ(send(peer.get(), std::string(100, 'x').data(), 100, MSG_NOSIGNAL), 100);
+    EXPECT_TRUE(becomes([&] { return done.load(); }));
+    EXPECT_EQ(error_of([&] { operation->check(); }), ErrorKind::protocol);
+}
+
+}  // namespace
+}  // namespace ucxstore::test
