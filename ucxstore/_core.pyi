@@ -87,6 +87,13 @@ class Allocation:
     def let_go(self) -> None:
         """Give the file back; arrays keep their bytes. Also for a forked child."""
 
+class Buffer:
+    """Memory of an object, to write to as plain bytes."""
+
+    @staticmethod
+    def of(object: object) -> Buffer | None:
+        """None if the object has no such memory."""
+
 class Loan:
     """Memory of a server that a value is lent in."""
 
@@ -128,6 +135,8 @@ class Connection:
     def get(self, keys: Sequence[str], ranges: Sequence[Sequence[tuple[int, int, int]]], timeout: float, completions: Completions | None = None, versions: Sequence[int] | None = None, borrow: bool = False) -> Operation: ...
 
     def get_into(self, keys: Sequence[str], ranges: Sequence[Sequence[tuple[int, int, int]]], outs: Sequence[tuple[int, Sequence[int], Sequence[int], int]], owners: list[Any], timeout: float, completions: Completions | None = None) -> Operation: ...
+
+    def get_into_buffers(self, keys: Sequence[str], outs: list[Buffer], timeout: float, completions: Completions | None = None) -> Operation: ...
 
     def read_boxes(self, keys: Sequence[str], boxes: list[int], out: tuple[int, Sequence[int], Sequence[int], int], chunk_shape: Sequence[int], owner: object, result: ResultMemory | None, timeout: float, completions: Completions | None = None) -> Operation: ...
 

@@ -239,7 +239,7 @@ def _many_clients(record: Record, network: str) -> str:
         return ""
     text = (
         "Values of 64 KiB, in random order. All clients of raw TCP are one process with one "
-        "thread, and so are those of UCX; all others are processes."
+        "thread, and so are UCX's; all others are processes."
     )
     return f"## Many clients, {network}\n\n{text}\n\n" + "\n".join(markdown_rows(header, rows))
 

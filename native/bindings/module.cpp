@@ -7,6 +7,7 @@
 #include "base/ucx_library.hpp"
 #include "bindings/gil.hpp"
 #include "bindings/py_allocation.hpp"
+#include "bindings/py_buffer.hpp"
 #include "bindings/py_client.hpp"
 #include "bindings/py_connection.hpp"
 #include "bindings/py_disk.hpp"
@@ -115,6 +116,7 @@ NB_MODULE(_core, module) {
         .def("drain", &PyCompletions::drain);
 
     bind_allocation(module);
+    bind_buffer(module);
     bind_connection(module);
     bind_sealing(module);
     bind_client(module);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "bindings/gil.hpp"
+#include "bindings/py_buffer.hpp"
 #include "bindings/py_result.hpp"
 
 using namespace nb::literals;
@@ -21,24 +22,16 @@ PyOperation::Object PyConnection::start(std::shared_ptr<client::Operation> opera
 }
 
 std::optional<std::uint64_t> PyConnection::see(const std::string& key, const nb::object& out) {
-    Py_buffer memory;
-    if (PyObject_GetBuffer(out.ptr(), &memory, PyBUF_WRITABLE) != 0) {
-        PyErr_Clear();
+    const auto buffer = PyBuffer::of(out);
+    if (buffer == nullptr) {
         return std::nullopt;
     }
-    const auto see = [&] {
-        return link_->see(key, static_cast<std::byte*>(memory.buf),
-                          static_cast<std::uint64_t>(memory.len));
-    };
-    std::optional<std::uint64_t> size;
-    if (static_cast<std::uint64_t>(memory.len) >= kCopiedWithGil) {
+    const auto see = [&] { return link_->see(key, buffer->data(), buffer->size()); };
+    if (buffer->size() >= kCopiedWithGil) {
         const WithoutGil released;
-        size = see();
-    } else {
-        size = see();
+        return see();
     }
-    PyBuffer_Release(&memory);
-    return size;
+    return see();
 }
 
 std::optional<ReadOnlyBytes> PyConnection::hold(const std::string& key) {
@@ -74,6 +67,7 @@ namespace {
 namespace requests = client::requests;
 using Kind = client::Operation::Kind;
 using Owners = nb::typed<nb::list, nb::any>;
+using Buffers = nb::typed<nb::list, PyBuffer>;
 using Integers = nb::typed<nb::list, int>;
 using Shape = std::vector<std::int64_t>;
 
@@ -137,6 +131,21 @@ PyOperation::Object get_into(PyConnection& self, const requests::How& how,
     auto operation =
         requests::get_into(how, keys, each(to_selection, ranges), each(to_memory, outs));
     return self.start(std::move(operation), owners, [](client::Operation& done) {
+        return each_item(done, [](const client::Item& item) { return item.size; });
+    });
+}
+
+// Of whole values; `outs` are Buffers.
+PyOperation::Object get_into_buffers(PyConnection& self, const requests::How& how,
+                                     const requests::Keys& keys, const Buffers& outs) {
+    std::vector<client::Memory> memory;
+    memory.reserve(keys.size());
+    for (const nb::handle out : outs) {
+        memory.push_back(nb::cast<const PyBuffer&>(out).memory());
+    }
+    auto operation = requests::get_into(how, keys, std::vector<protocol::Selection>(keys.size()),
+                                        std::move(memory));
+    return self.start(std::move(operation), outs, [](client::Operation& done) {
         return each_item(done, [](const client::Item& item) { return item.size; });
     });
 }
@@ -271,6 +280,7 @@ void bind_connection(nb::module_& module) {
             "versions"_a.none() = nb::none(), "borrow"_a = false);
     Requests(type)
         .def("get_into", get_into, "keys"_a, "ranges"_a, "outs"_a, "owners"_a)
+        .def("get_into_buffers", get_into_buffers, "keys"_a, "outs"_a)
         .def("read_boxes", read_boxes, "keys"_a, "boxes"_a, "out"_a, "chunk_shape"_a, "owner"_a,
              "result"_a.none())
         .def("read_parts", read_parts, "keys"_a, "sources"_a, "targets"_a, "address"_a,

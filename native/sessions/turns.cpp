@@ -67,17 +67,18 @@ bool Turns::run() {
     }
     base::TimePoint now = base::Clock::now();
     const base::TimePoint end = now + kTurn;
+    base::Clock::duration before = base::worked();
     std::uint64_t used = 0;
     while (!wanting_.empty() && now < end && used < Account::kTurn) {
         Seat& seat = take_next();
         seat.end_ = now + kTurn;
         const bool more = seat.work_();
-        const base::TimePoint after = base::Clock::now();
-        used += seat.charge(after - now);
+        const base::Clock::duration after = base::worked();
+        used += seat.charge(after - std::exchange(before, after));
         if (more) {
             seat.want();
         }
-        now = after;
+        now = base::Clock::now();
     }
     return !wanting_.empty();
 }

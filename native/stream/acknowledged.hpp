@@ -1,4 +1,4 @@
-// Whether a peer still acknowledges what is sent to it over TCP.
+// Whether a peer still acknowledges the bytes that are sent to it over TCP.
 #pragma once
 
 #include <chrono>
@@ -9,8 +9,8 @@ namespace ucxstore::stream {
 
 // A machine that vanishes says nothing. The kernel's keepalive notices it only while nothing is
 // under way to it; else the kernel repeats that for a quarter of an hour. TCP_USER_TIMEOUT is
-// shorter, but also ends peers that acknowledge and have no room for more, as a server whose
-// storage is slow.
+// shorter, but also ends peers that acknowledge and have no room for more, as a server with
+// a slow storage.
 class Acknowledged {
   public:
     static constexpr std::chrono::seconds kSilence{25};  // as the keepalive: protocol/sockets.py

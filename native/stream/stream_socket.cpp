@@ -30,8 +30,6 @@ constexpr std::size_t kMostPassed = 253;    // that the kernel passes at once (S
 constexpr std::size_t kMostOfClient = 2;
 constexpr std::size_t kMaxPieces = 256;  // of one call
 
-iovec to_iovec(const ucp_dt_iov_t& piece) { return {piece.buffer, piece.length}; }
-
 bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK; }
 
 }  // namespace
@@ -299,10 +297,16 @@ void StreamSocket::take_descriptors(const void* message) {
 
 // Reads into these pieces; -1 where nothing has come yet.
 ssize_t StreamSocket::receive(std::span<const ucp_dt_iov_t> pieces) {
+    if (drained_) {
+        return -1;
+    }
     std::array<iovec, kMaxPieces> vectors;
     const std::size_t count = std::min(pieces.size(), vectors.size());
-    std::transform(pieces.begin(), pieces.begin() + static_cast<std::ptrdiff_t>(count),
-                   vectors.begin(), to_iovec);
+    ssize_t room = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+        vectors[i] = {pieces[i].buffer, pieces[i].length};
+        room += static_cast<ssize_t>(pieces[i].length);
+    }
     msghdr header{};
     header.msg_iov = vectors.data();
     header.msg_iovlen = count;
@@ -313,6 +317,7 @@ ssize_t StreamSocket::receive(std::span<const ucp_dt_iov_t> pieces) {
     do {
         got = recvmsg(fd_.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     } while (got < 0 && errno == EINTR);
+    drained_ = got < room;
     if (got > 0) {
         base::step();
         take_descriptors(&header);

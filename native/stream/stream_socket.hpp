@@ -115,9 +115,12 @@ class StreamSocket {
     bool has_more() const { return !out_.empty() && !ended_; }
 
     // Reads what has come, and hands it to the handler, as long as that says. True where there may
-    // be more. Throws what the handler throws, Error(protocol) for bytes that are no message, and
-    // Error(integrity) for a header that is not what was sent.
+    // be more. Once nothing is left, it asks the kernel only after readable(). Throws what the
+    // handler throws, Error(protocol) for bytes that are no message, and Error(integrity) for a
+    // header that is not what was sent.
     bool read();
+    // The kernel says that there is something to read, or it is to be asked anyway.
+    void readable() { drained_ = false; }
     // For place(): nothing is read until give_target() has the memory that the body goes to.
     void await_target() { awaits_target_ = true; }
     bool awaits_target() const { return awaits_target_; }
@@ -176,6 +179,7 @@ class StreamSocket {
     std::vector<std::byte> ahead_;
     std::size_t begin_ = 0;
     std::size_t end_ = 0;
+    bool drained_ = false;  // the kernel had less than it was asked for
     std::deque<base::Fd> descriptors_;
     std::optional<InMessage> current_;
     bool awaits_target_ = false;

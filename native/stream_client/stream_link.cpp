@@ -19,7 +19,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kRest = 5ms;
+constexpr auto kRest = 100ms;
 
 // How often a caller that reads looks whether others have ended its operation.
 constexpr auto kLook = 20ms;
@@ -81,8 +81,14 @@ bool StreamLink::wait_for(client::Operation& operation, std::chrono::millisecond
     while (reads) {
         pollfd events{.fd = socket_.fd(), .events = POLLIN, .revents = 0};
         events.events |= caller_writes_ ? POLLOUT : 0;
-        const int count = poll(&events, 1, static_cast<int>(left(kLook).count()));
+        int count = 0;
+        if (!spin_.until([&] { return (count = poll(&events, 1, 0)) != 0; })) {
+            count = poll(&events, 1, static_cast<int>(left(kLook).count()));
+        }
         const bool goes_on = thread_->wait_and_stand_in([&] {
+            if (count > 0) {
+                socket_.readable();
+            }
             const bool more = move_once(true);
             reads = count >= 0 && left(time) > 0ms && !operation.done() && !closed_;
             if (!reads) {
@@ -111,7 +117,10 @@ void StreamLink::close() {
 // ---- the thread: how it begins and ends ----
 
 void StreamLink::begin() {
-    thread_->watch(socket_.fd(), [this] { move(); });
+    thread_->watch(socket_.fd(), [this] {
+        socket_.readable();
+        move();
+    });
     watched_ = true;
     client::report(base::log::info, base::log::EventKind::connected, peer(), lane());
 }

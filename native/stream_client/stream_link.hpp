@@ -17,6 +17,7 @@
 #include "protocol/sums.hpp"
 #include "stream/stream_socket.hpp"
 #include "threads/event_thread.hpp"
+#include "threads/spin.hpp"
 
 namespace ucxstore::stream_client {
 
@@ -126,6 +127,7 @@ class StreamLink : public client::Link,
     // A caller that waits reads the replies itself. Then the thread does not, nor is it woken for
     // them; nor for a moment after that, as callers that wait come one after the other.
     bool caller_reads_ = false;
+    threads::Spin spin_;          // the caller's
     bool caller_writes_ = false;  // the caller waits for room in the socket, too
     bool watched_ = false;        // by the thread,
     bool watched_writable_ = false;

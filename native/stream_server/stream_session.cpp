@@ -103,6 +103,7 @@ void StreamSession::on_event() {
     if (!reads_ && has_hung_up(socket_.fd())) {
         client_->doom();
     }
+    socket_.readable();
     seat_.want();
 }
 
@@ -148,9 +149,10 @@ bool StreamSession::catch_up() {
         return false;
     }
     bool more = true;
-    const base::TimePoint begun = base::Clock::now();
-    seat_.work_until(begun + sessions::Turns::kTurn);
+    const base::Clock::duration before = base::worked();
+    seat_.work_until(base::Clock::now() + sessions::Turns::kTurn);
     try {
+        socket_.readable();
         more = socket_.read();
         if (socket_.ended()) {
             client_->doom();
@@ -159,7 +161,7 @@ bool StreamSession::catch_up() {
     } catch (const std::exception& error) {
         fail(error);
     }
-    seat_.charge(base::Clock::now() - begun);
+    seat_.charge(base::worked() - before);
     return !more;
 }
 

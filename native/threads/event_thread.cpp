@@ -75,6 +75,19 @@ int EventThread::begin_sleep() {
     return static_cast<int>(std::min<std::int64_t>(left.count(), 60'000));
 }
 
+int EventThread::sleep(int timeout_ms) {
+    const auto wait = [this](int milliseconds) {
+        return epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()),
+                          milliseconds);
+    };
+    int count = 0;
+    if (timeout_ms != 0 && std::exchange(had_event_, false) &&
+        spin_.until([&] { return (count = wait(0)) != 0; })) {
+        return count;
+    }
+    return wait(timeout_ms);
+}
+
 void EventThread::handle(int count) {
     tasks_.end_sleep();
     for (int i = 0; i < count; ++i) {
@@ -85,6 +98,7 @@ void EventThread::handle(int count) {
         }
         // One event may end what another one of these was for.
         if (const auto found = watches_.find(fd); found != watches_.end()) {
+            had_event_ = true;
             const auto on_event = found->second;
             guarded(driver_, *on_event);
         }
@@ -98,8 +112,7 @@ void EventThread::run() {
     while (!stop_.load()) {
         const int timeout_ms = begin_sleep();
         turn.unlock();
-        const int count =
-            epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()), timeout_ms);
+        const int count = sleep(timeout_ms);
         turn.lock();
         bound_.bind();
         handle(count);

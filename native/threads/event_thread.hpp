@@ -1,5 +1,5 @@
 // A thread that sleeps until a descriptor can be read or written, a task is posted, or a deadline
-// has come. It never polls. While it sleeps, another thread can do its work.
+// has come, after a look for a moment. While it sleeps, another thread can do its work.
 #pragma once
 
 #include <sys/epoll.h>
@@ -16,6 +16,7 @@
 #include "base/clock.hpp"
 #include "base/handle.hpp"
 #include "base/mutex.hpp"
+#include "threads/spin.hpp"
 #include "threads/task_thread.hpp"
 #include "threads/thread_bound.hpp"
 
@@ -67,6 +68,7 @@ class EventThread : public TaskThread {
   private:
     void run();
     int begin_sleep() REQUIRES(turn_);
+    int sleep(int timeout_ms);
     void handle(int count) REQUIRES(turn_);
     template <typename Work>
     bool run_in_turn(const Work& work) REQUIRES(turn_) {
@@ -85,8 +87,8 @@ class EventThread : public TaskThread {
     const base::Fd epoll_;
     TaskQueue tasks_;
     const std::uint32_t fork_depth_ = base::fork_depth.load();  // a child has no such thread
-    // Whoever has it is the thread, for all that only the thread may do. It has it but for its
-    // sleep.
+    // To have it is to be the thread, for all that only the thread may do. The thread has it but
+    // for its sleep.
     base::Mutex turn_;
     ThreadBound bound_{ThreadBound::Later()};
     bool stopped_ GUARDED_BY(turn_) = false;
@@ -94,6 +96,8 @@ class EventThread : public TaskThread {
     std::unordered_map<int, std::shared_ptr<OnEvent>> watches_;
     // Of all: what is told of late would have its turn late.
     std::vector<epoll_event> events_;
+    bool had_event_ = false;  // of a descriptor, since it slept last
+    Spin spin_;
     std::atomic<bool> stop_ = false;
     std::thread thread_;
 };

@@ -182,10 +182,10 @@ std::optional<UcxSession::Whole> UcxSession::open(protocol::Message kind, const 
 
 template <typename Handle>
 void UcxSession::in_round(Handle handle) {
-    const base::TimePoint begun = base::Clock::now();
+    const base::Clock::duration before = base::worked();
     seat_.work_until(worker_->round + sessions::Turns::kTurn);
     handle();
-    seat_.charge(base::Clock::now() - begun);
+    seat_.charge(base::worked() - before);
 }
 
 ucs_status_t UcxSession::on_request_message(void* self, const void* header, std::size_t header_size,

@@ -17,10 +17,13 @@ from ucxstore.client.requests import Request, pick
 MEMORY = readable_view(np.arange(8, dtype="u1"))
 PART: Any = (0, 4, [], [], None)
 
+BUFFER: Any = object()  # one of the core's, as far as a request knows
+
 EACH: list[Request[Any]] = [
     requests.get(["a", "b"], [[(1, 0, 2)], []]),
     requests.get(["a", "b"], [[(1, 0, 2)], []], [7, 8]),
     requests.get_into(["a", "b"], [[], []], [MEMORY, MEMORY]),
+    requests.get_into_buffers(["a", "b"], [BUFFER, BUFFER]),
     requests.read_boxes(["a", "b"], [0, 0, 2, 0, 2, 2], MEMORY, [2]),
     requests.read_parts(["a", "b"], [PART, PART], [PART, PART], MEMORY),
     requests.set(["a", "b"], [MEMORY, MEMORY]),

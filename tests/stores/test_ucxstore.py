@@ -139,10 +139,30 @@ async def test_many_at_once(ucx_store: UcxStore) -> None:
     assert await ucx_store.get_many_into([]) == []
 
 
-@pytest.mark.parametrize("out", [b"read-only", "text", None, [0, 0]])
-def test_outs_that_are_none(get_into: Callable[..., Any], out: object) -> None:
+@pytest.mark.parametrize(
+    "out",
+    [
+        b"read-only",
+        "text",
+        None,
+        [0, 0],
+        np.array([0, "references"], object),
+        np.zeros(2, [("number", "i8"), ("reference", "O")]),
+    ],
+    ids=str,
+)
+def test_outs_that_are_none(ucx_store: UcxStore, get_into: Callable[..., Any], out: object) -> None:
+    ucx_store.set_sync("key", as_buffer(b"eight of"))
     with pytest.raises(TypeError):
         get_into("key", out)
+
+
+def test_the_caller_has_its_memory_again(ucx_store: UcxStore, get_into: Callable[..., Any]) -> None:
+    ucx_store.set_sync("key", as_buffer(b"data"))
+    out = bytearray(4)
+    get_into("key", out)
+    out.extend(b" and more")  # fails while anybody has a view of it
+    assert out == b"data and more"
 
 
 # ---- reading ----

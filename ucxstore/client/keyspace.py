@@ -14,6 +14,7 @@ from ucxstore.client.requests import Found, Request
 if TYPE_CHECKING:
     from zarr.abc.store import ByteRequest
 
+    from ucxstore._core import Buffer as PlainBuffer
     from ucxstore.base.zarr_compat import Buffer
 
 type Into = tuple[str, object, ByteRequest | None]
@@ -97,9 +98,15 @@ class Keyspace:
         keys, outs, ranges = [], [], []
         for key, out, byte_range in wanted:
             keys.append(self.full_key(key))
-            outs.append(writable_view(out))
-            ranges.append(to_native(byte_range))
-        return requests.get_into(keys, ranges, outs)
+            outs.append(out)
+            ranges.append(byte_range)
+        if not any(ranges):
+            buffers = _plain(outs)
+            if buffers is not None:
+                return requests.get_into_buffers(keys, buffers)
+        return requests.get_into(
+            keys, [to_native(one) for one in ranges], [writable_view(out) for out in outs]
+        )
 
     def set(
         self, pairs: Sequence[tuple[str, Buffer]], *, if_absent: bool = False
@@ -126,3 +133,16 @@ class Keyspace:
     def delete(self, keys: Sequence[str]) -> Request[None]:
         """Delete keys, missing ones too."""
         return requests.delete([self.full_key(key) for key in keys])
+
+
+def _plain(outs: Sequence[object]) -> list[PlainBuffer] | None:
+    """Return memory of plain bytes; ``None`` where one is more than that, or none at all."""
+    from ucxstore.base.native import core  # loaded once something is asked
+
+    buffers = []
+    for out in outs:
+        buffer = core.Buffer.of(out)
+        if buffer is None:
+            return None
+        buffers.append(buffer)
+    return buffers

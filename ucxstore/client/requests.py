@@ -18,7 +18,15 @@ from ucxstore.client.byte_ranges import NativeRange
 from ucxstore.client.memory import Layout, Memory
 
 if TYPE_CHECKING:
-    from ucxstore._core import Allocation, Completions, Connection, Loan, Operation, ResultMemory
+    from ucxstore._core import (
+        Allocation,
+        Buffer,
+        Completions,
+        Connection,
+        Loan,
+        Operation,
+        ResultMemory,
+    )
 
 type Method = Callable[[Connection], Callable[..., Operation]]
 """Returns the method of the core's that sends a request to a server, given its connection."""
@@ -237,6 +245,9 @@ _BORROW: RequestKind[list[Lent | None]] = RequestKind(
 _GET_INTO: RequestKind[list[int | None]] = RequestKind(
     lambda core: core.get_into, Route.READ, _each, {"ranges", "outs", "owners"}
 )
+_GET_INTO_BUFFERS: RequestKind[list[int | None]] = RequestKind(
+    lambda core: core.get_into_buffers, Route.READ, _each, {"outs"}
+)
 _STAT: RequestKind[list[int]] = RequestKind(lambda core: core.stat, Route.READ, _each)
 _READ_BOXES: RequestKind[list[int]] = RequestKind(
     lambda core: core.read_boxes, Route.CHUNKS, _missing, {"boxes"}
@@ -348,6 +359,11 @@ def get_into(
     """Read values into memory of the caller's; the answer is how many bytes each took."""
     layouts, owners = [out.layout for out in outs], [out.owner for out in outs]
     return Request(_GET_INTO, keys, {"ranges": ranges, "outs": layouts, "owners": owners})
+
+
+def get_into_buffers(keys: Sequence[str], outs: "list[Buffer]") -> Request[list[int | None]]:
+    """Do as `get_into`, of whole values into plain bytes."""
+    return Request(_GET_INTO_BUFFERS, keys, {"outs": outs})
 
 
 def read_boxes(
