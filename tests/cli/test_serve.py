@@ -115,7 +115,7 @@ def test_what_a_server_of_a_directory_says(start: Start, tmp_path: Path, secret:
     assert re.fullmatch(rf"directory {data}, \S+ .?B free of \S+ .?B", rows["storage"])
     assert rows["clients"].endswith(f"(file {secret})")
     place = serving.address.removeprefix("ucx://")
-    assert rows["ports"] == f"{place} (control), 24500-24599 (UCX, for this host alone)"
+    assert rows["ports"] == f"{place} (for this host alone), 24500-24599 (UCX over TCP)"
 
 
 @pytest.mark.parametrize("name", ["secret", """my "secret" isn't $HOME's"""])

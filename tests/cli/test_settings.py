@@ -30,6 +30,7 @@ GIVEN: dict[str, tuple[list[str], str, str, object]] = {
     "pid_file": (["--pid-file", "f"], "f", '"f"', "f"),
     "bind": (["--bind", "h:7"], "h:7", '"h:7"', HostPort("h", 7)),
     "data_ports": (["--data-ports", "7-9"], "7-9", '"7-9"', (7, 9)),
+    "network": (["--network", "tcp"], "tcp", '"tcp"', "tcp"),
     "threads": (["--threads", "3"], "3", "3", 3),
     "insecure": (["--insecure"], "1", "true", True),
     "read_only": (["--read-only"], "yes", "true", True),
@@ -299,7 +300,8 @@ def shown_as_json(*arguments: object) -> dict[str, Any]:
     return {name: each["value"] for name, each in json.loads(done.stdout).items()}
 
 
-def test_what_programs_get_of_the_defaults() -> None:
+def test_what_programs_get_of_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("UCXSTORE_NETWORK", raising=False)
     found = shown_as_json()
     assert {name: value for name, value in found.items() if value is None} == dict.fromkeys(
         [

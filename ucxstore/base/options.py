@@ -85,6 +85,11 @@ class UcxConfig:
         return self.progress == "polling"
 
 
+def without_tcp(config: UcxConfig) -> UcxConfig:
+    """Return a configuration with which UCX listens at no TCP port."""
+    return UcxConfig.of(config.progress, {**dict(config.options), "TLS": "^tcp"})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
     """The options of a store, beside its address: see `UcxStore`.
@@ -230,7 +235,7 @@ def check_local(value: str | None) -> Local:
 
 
 def check_network(value: str | None) -> Network:
-    """Return `value` if it is a way to reach servers over a network; ``None`` is the default.
+    """Return `value` if it is a way between servers and clients; ``None`` is the default.
 
     The default is ``UCXSTORE_NETWORK`` in the environment, else ``"auto"``.
     """

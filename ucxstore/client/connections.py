@@ -24,7 +24,7 @@ from ucxstore.base.errors import (
     UcxStoreError,
     without_frames,
 )
-from ucxstore.base.options import ClientOptions, Local, Network, UcxConfig
+from ucxstore.base.options import ClientOptions, Local, Network, UcxConfig, without_tcp
 from ucxstore.base.rdma import has_rdma
 from ucxstore.base.secret import Secret
 from ucxstore.client.connect import Greeting
@@ -43,6 +43,9 @@ _EXIT_TIMEOUT = 2.0
 # client: beside a stranger who does so all the time, 12 were too few for one client of 60.
 _MOST_ANEW = 40
 
+# Of the time to connect, for UCX where both hosts have RDMA, before plain TCP is used.
+_RDMA_SHARE = 0.5
+
 # How often UCX may fail to reach a server of another host, where no stranger ends a session: the
 # server may have done so as it became one of a set. And how long the next try must have for that.
 _MOST_UNMET = 1
@@ -57,6 +60,7 @@ class _Key(NamedTuple):
     secret: Secret | None
     local: Local
     network: Network
+    prefers_ucx: bool  # where the server offers it: what UCX_TLS says is for all programs
     integrity: bool | None
     encrypt: bool | None
 
@@ -111,6 +115,7 @@ class Connector:
         self._slot = _Slot()
         self._lock = process.lock()
         self._attempt: Future[ServerConnection] | None = None
+        self._rdma_failed = False
         weakref.finalize(self, self._slot.close).atexit = False
 
     @property
@@ -236,14 +241,38 @@ class Connector:
         with Greeting(key.server, key.secret, _left(deadline), key.encrypt) as greeting:
             native = self._join(greeting, deadline) if key.local == "auto" else None
             if native is None:
-                over = self._attach if self._wants_ucx(greeting.welcome) else self._stay
-                native = over(greeting, deadline)
+                native = self._reach(greeting, deadline)
             return ServerConnection(native, greeting.welcome)
 
-    def _wants_ucx(self, welcome: Welcome) -> bool:
-        if self._key.network == "auto":
-            return welcome.rdma and has_rdma()
-        return self._key.network == "ucx"
+    def _reach(self, greeting: Greeting, deadline: float) -> "Connection":
+        """Use the way over a network that is asked for, or else the best one."""
+        key, welcome = self._key, greeting.welcome
+        asks = _asks_for_ucx(key)
+        if asks and not welcome.offers_ucx:
+            raise ConnectError(
+                f"{key.server}: {asks} was given here, and the server does not offer UCX: start it "
+                'with network="ucx" (--network ucx)'
+            )
+        if asks or (key.prefers_ucx and welcome.offers_ucx):
+            return self._attach(greeting, key.ucx, deadline)
+        both_have_rdma = welcome.offers_ucx and welcome.rdma and has_rdma()
+        if key.network == "tcp" or self._rdma_failed or not both_have_rdma:
+            return self._stay(greeting, deadline)
+        try:
+            # UCX over TCP is not for networks that are not trusted.
+            soon = time.monotonic() + _left(deadline) * _RDMA_SHARE
+            return self._attach(greeting, without_tcp(key.ucx), soon)
+        except ConnectAnewError:
+            raise
+        except ConnectError as error:
+            self._rdma_failed = True
+            logs.client.warning(
+                "%s: both hosts have RDMA, but UCX does not connect them, so plain TCP is used "
+                '(network="tcp" tries no other): %s',
+                key.server,
+                error,
+            )
+            raise ConnectAnewError(str(error)) from error
 
     def _join(self, greeting: Greeting, deadline: float) -> "Connection | None":
         """Use the server's local plane; ``None`` if it has none for this process."""
@@ -271,13 +300,13 @@ class Connector:
         except (ConnectError, ResourceError) as error:
             raise ConnectError(f"{self._key.server}: {error}") from error
 
-    def _attach(self, greeting: Greeting, deadline: float) -> "Connection":
+    def _attach(self, greeting: Greeting, ucx: UcxConfig, deadline: float) -> "Connection":
         """Connect over UCX; through its shared memory only if both sides ask for that."""
         server = self._key.server
         shares_memory = self._key.local == "ucx" and greeting.welcome.shares_memory
         keys = greeting.agree()
         try:
-            client = _clients.of(self._key.ucx, deadline)
+            client = _clients.of(ucx, deadline)
             port = client.open(greeting.fileno(), self._key.integrity, shares_memory)
         except ResourceError as error:
             raise ConnectError(f"cannot connect to {server}: {error}") from error
@@ -384,7 +413,8 @@ def connector_to(server: HostPort, options: ClientOptions) -> Connector:
         options.ucx,
         secret,
         options.local,
-        _network(options),
+        options.network,
+        options.network == "auto" and bool(os.environ.get("UCX_TLS")),
         options.integrity,
         options.encrypt,
     )
@@ -397,10 +427,15 @@ def connector_to(server: HostPort, options: ClientOptions) -> Connector:
     return connector
 
 
-def _network(options: ClientOptions) -> Network:
-    """Return the way to a server over a network, which is UCX where something asks for UCX."""
-    asks = options.local == "ucx" or options.ucx.options or "UCX_TLS" in os.environ
-    return "ucx" if options.network == "auto" and asks else options.network
+def _asks_for_ucx(key: _Key) -> str:
+    """Return the option that asks for UCX; empty if none does."""
+    if key.network == "tcp":
+        return ""
+    if key.network == "ucx":
+        return 'network="ucx"'
+    if key.local == "ucx":
+        return 'local="ucx"'
+    return "ucx" if key.ucx.options else ""
 
 
 def _left(deadline: float) -> float:

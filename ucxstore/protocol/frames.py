@@ -9,8 +9,8 @@ HELLO      nonce[32]
 CHALLENGE  flags u32 (1: a secret is required, 2: what goes over a network is encrypted), nonce[32]
 PROOF      mac[32], caveats of a grant (`ucxstore.base.grants`)
 WELCOME    mac[32], token[16], identity[16], flags u32 (1: read-only,
-           2: shared, 4: volatile, 8: UCX's shared memory may be used, 16: the host has RDMA),
-           size u16 of the name of a Unix socket, that name, record of the
+           2: shared, 4: volatile, 8: UCX's shared memory may be used, 16: the host has RDMA,
+           32: UCX is offered), size u16 of the name of a Unix socket, that name, record of the
            set of servers
 ATTACH     mac[32], flags u8 (1: to use UCX's shared memory; 2: to go on over this connection, 4:
            with checksums), UCX address; none with 2
@@ -58,7 +58,7 @@ _CODE = struct.Struct("<H")
 HEADER_BYTES = _HEADER.size
 
 _SECRET_REQUIRED, _ENCRYPTS = 1, 2
-_READ_ONLY, _SHARED, _VOLATILE, _SHARES_MEMORY, _RDMA = 1, 2, 4, 8, 16
+_READ_ONLY, _SHARED, _VOLATILE, _SHARES_MEMORY, _RDMA, _OFFERS_UCX = 1, 2, 4, 8, 16, 32
 _TO_SHARE_MEMORY = 1
 _TO_STAY = 2
 _WITH_SUMS = 4
@@ -135,6 +135,8 @@ class Welcome(NamedTuple):
         Whether the server lets clients use UCX's shared memory.
     rdma : bool
         Whether its host has RDMA.
+    offers_ucx : bool
+        Whether clients may use UCX.
     """
 
     token: bytes
@@ -146,6 +148,7 @@ class Welcome(NamedTuple):
     record: bytes = b""
     shares_memory: bool = False
     rdma: bool = False
+    offers_ucx: bool = False
 
 
 class Attach(NamedTuple):
@@ -226,6 +229,7 @@ def encode_welcome(welcome: Welcome) -> bytes:
     flags = welcome.read_only * _READ_ONLY
     flags |= welcome.shared * _SHARED | welcome.volatile * _VOLATILE
     flags |= welcome.shares_memory * _SHARES_MEMORY | welcome.rdma * _RDMA
+    flags |= welcome.offers_ucx * _OFFERS_UCX
     fixed = _WELCOME.pack(welcome.token, welcome.identity, flags, len(welcome.socket))
     return fixed + welcome.socket + welcome.record
 
@@ -244,6 +248,7 @@ def decode_welcome(body: bytes) -> Welcome:
         record=rest[size:],
         shares_memory=bool(flags & _SHARES_MEMORY),
         rdma=bool(flags & _RDMA),
+        offers_ucx=bool(flags & _OFFERS_UCX),
     )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import os
 import socket
 import threading
 import time
@@ -15,6 +16,7 @@ from ucxstore.base.address import HostPort
 from ucxstore.base.errors import ConnectError
 from ucxstore.base.native import core
 from ucxstore.base.options import UcxConfig
+from ucxstore.base.rdma import has_rdma
 from ucxstore.base.secret import Secret
 from ucxstore.base.showing import html_block, html_details, html_table
 from ucxstore.base.stats import ServerStats, figures, parse_server_stats
@@ -26,6 +28,7 @@ from ucxstore.server.accepting.listen import (
     addresses,
     advertise,
     hidden_name,
+    is_loopback,
     listen,
     listen_locally,
 )
@@ -45,6 +48,7 @@ from ucxstore.server.opening.opening import (
 from ucxstore.server.operating import Operating
 from ucxstore.server.options.keywords import ServerKeywords
 from ucxstore.server.options.server_options import LOOPBACK, ServerOptions
+from ucxstore.server.options.ucx_offer import UcxOffer, offer_of
 from ucxstore.server.spawn import START_SECONDS, ServerProcess
 
 if TYPE_CHECKING:
@@ -161,6 +165,8 @@ class Server:
             on_failure.callback(listener.close)
             self._address = advertise(options.bind, listener)
             _warn_if_hidden(options, listener)
+            offer = offer_of(options, os.environ, rdma=has_rdma())
+            _warn_if_open(offer, options, listener)
             data_ports = _find_data_ports(options)
             opened, carrier, leave = open_storage(storage, options)
             if carrier is not None:
@@ -171,7 +177,7 @@ class Server:
                 joining = Joining(listen_locally(options.socket))
                 on_failure.callback(joining.close)
             identity = identify(storage, options)
-            native = _make_native(opened, options)
+            native = _make_native(opened, options, offer)
             on_failure.callback(native.close, _UNMADE_SECONDS)
             native.set_operators(Operating(native, carrier))
             of_source = {} if carrier is None else carrier.counted
@@ -182,14 +188,7 @@ class Server:
                 NewSessions(native, options.threads, data_ports),
                 secret,
                 identity,
-                Welcome(
-                    token=b"",
-                    identity=identity.value,
-                    read_only=options.read_only,
-                    shared=shared,
-                    volatile=isinstance(opened, core.MemoryStorage) and not shared,
-                    shares_memory=options.ucx_shared_memory,
-                ),
+                _terms_of(options, identity.value, opened, offer, shared=shared),
                 joining,
                 admit_all if options.insecure or secret else admit_own_user,
                 core.Agreement if options.encrypt else None,
@@ -416,16 +415,47 @@ def _warn_if_hidden(options: ServerOptions, listener: socket.socket) -> None:
         )
 
 
-def _make_native(opened: NativeStorage | core.CachedSource, options: ServerOptions) -> core.Server:
-    ucx = options.ucx_config
+def _warn_if_open(offer: UcxOffer | None, options: ServerOptions, listener: socket.socket) -> None:
+    """Say so if whoever reaches this host reaches UCX's TCP, too."""
+    if offer is not None and offer.over_tcp and not is_loopback(listener.getsockname()[0]):
+        logs.server.warning(
+            "network: UCX over TCP believes whoever connects to its ports, and encrypts nothing: "
+            "use it in trusted networks only (docs/security.md)"
+        )
+
+
+def _terms_of(
+    options: ServerOptions,
+    identity: bytes,
+    opened: NativeStorage | core.CachedSource,
+    offer: UcxOffer | None,
+    *,
+    shared: bool,
+) -> Welcome:
+    return Welcome(
+        token=b"",
+        identity=identity,
+        read_only=options.read_only,
+        shared=shared,
+        volatile=isinstance(opened, core.MemoryStorage) and not shared,
+        shares_memory=offer is not None and options.ucx_shared_memory,
+        offers_ucx=offer is not None,
+    )
+
+
+def _make_native(
+    opened: NativeStorage | core.CachedSource, options: ServerOptions, offer: UcxOffer | None
+) -> core.Server:
+    config = UcxConfig() if offer is None else offer.config
+    # What a user has said of UCX is tried at once.
+    at_once = offer is not None and offer.is_asked
     return core.Server(
         opened,
         options.threads,
-        # What a user has said of UCX is tried at once.
         (
-            dict(ucx.options),
-            ucx.polling,
-            options.local and ucx == UcxConfig(),
+            dict(config.options),
+            config.polling,
+            not at_once or (options.local and config == UcxConfig()),
             options.ucx_shared_memory,
         ),
         options.read_only,

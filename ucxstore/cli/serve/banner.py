@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 from ucxstore import __version__
 from ucxstore.base import ucx_library
+from ucxstore.base.rdma import has_rdma
 from ucxstore.base.showing import count_text, printable, size_text
 from ucxstore.server.accepting.listen import is_loopback, resolve
 from ucxstore.server.locations import LocationKind, hide_password, parse_location
 from ucxstore.server.options.command_options import CommandOptions
 from ucxstore.server.options.server_options import DEFAULT_CACHE, ServerOptions
+from ucxstore.server.options.ucx_offer import offer_of
 
 if TYPE_CHECKING:
     from ucxstore.server import Server
@@ -62,11 +64,16 @@ def _clients(options: ServerOptions, command: CommandOptions) -> str:
 
 
 def _ports(options: ServerOptions, server: "Server") -> str:
-    data = "any free port"
-    if options.data_ports is not None:
-        data = "{}-{}".format(*options.data_ports)
     who = "for this host alone" if is_loopback(resolve(options.bind)[1]) else "for other hosts"
-    words = f"{server.address.removeprefix('ucx://')} (control), {data} (UCX, {who})"
+    words = f"{server.address.removeprefix('ucx://')} ({who})"
+    offer = offer_of(options, os.environ, rdma=has_rdma())
+    if offer is not None and offer.over_tcp:
+        data = "any free port"
+        if options.data_ports is not None:
+            data = "{}-{}".format(*options.data_ports)
+        words += f", {data} (UCX over TCP)"
+    elif offer is not None:
+        words += ", none of UCX's, which uses no TCP"
     if options.socket is not None:
         words += f", {options.socket} (this host)"
     return words

@@ -45,6 +45,8 @@ HANDSHAKE_SECONDS = 30.0
 # To a client that was welcomed before that.
 _UNTOLD = "the server has become one of a set meanwhile"
 
+NO_UCX = 'this server does not offer UCX: start it with network="ucx" (--network ucx)'
+
 # How long a peer whose handshake was refused may take to read the reason.
 _LINGER_SECONDS = 1.0
 
@@ -153,6 +155,9 @@ class Reception:
                     if isinstance(asked, PeerWish):
                         await self._pass_on(guest, handshake, bounds)
                         return
+                    if not asked.stays and not self.terms.offers_ucx:
+                        refuse(sock, RejectCode.FAILED, NO_UCX)
+                        raise ConnectError(f"{peer}: {NO_UCX}")
                     try:
                         files = RESERVED_FROM_LOCAL if asked.stays else RESERVED_FILES
                         await self.sessions.find_room(guest.owner, files)

@@ -8,8 +8,10 @@ from ucxstore.base.address import HostPort
 from ucxstore.base.errors import AddressError
 from ucxstore.base.options import (
     MOST_BYTES,
+    Network,
     Progress,
     UcxValue,
+    check_network,
     check_progress,
     check_timeout,
     normalize_ucx,
@@ -106,6 +108,11 @@ def check_directory(name: str, value: str | os.PathLike[str]) -> str:
 def check_polling(name: str, value: str) -> Progress:
     """Check whether threads sleep or poll."""
     return check_progress(value)
+
+
+def check_way(name: str, value: str) -> Network:
+    """Check what clients of other hosts may use."""
+    return check_network(value)
 
 
 def check_ucx(name: str, value: Mapping[str, UcxValue] | None) -> dict[str, str]:

@@ -14,6 +14,7 @@ from ucxstore.base.secret import Secret
 class WorkerKeywords(TypedDict, total=False):
     """The options of a server whose `bind` and `memory` others choose: see `ServerKeywords`."""
 
+    network: str | None
     data_ports: str | tuple[int, int] | None
     threads: int
     secret: str | bytes | Secret | None
@@ -49,6 +50,11 @@ class ServerKeywords(WorkerKeywords, total=False):
 
     Parameters
     ----------
+    network : {"auto", "tcp", "ucx"} or None
+        What clients of other hosts may use. tcp: the TCP connection that they have made, alone;
+        ucx: also UCX, which over TCP is for trusted networks only; auto: UCX if this host has RDMA,
+        without UCX's TCP, or if ucx, data_ports, ucx_shared_memory or UCX_TLS in the environment
+        ask for it (default: auto). By default as ``UCXSTORE_NETWORK`` in the environment says.
     data_ports : str | tuple[int, int] | None
         The ports at which UCX listens for clients of other hosts, one for each client (default:
         any). The first and the last one, such as ``"7500-7599"``. A client has its port while it is

@@ -8,7 +8,14 @@ from typing import Any
 
 from ucxstore.base.address import HostPort
 from ucxstore.base.environment import check_variables
-from ucxstore.base.options import Progress, UcxConfig, UcxValue, check_timeout
+from ucxstore.base.options import (
+    Network,
+    Progress,
+    UcxConfig,
+    UcxValue,
+    check_network,
+    check_timeout,
+)
 from ucxstore.base.secret import Secret
 from ucxstore.server.options import checks
 from ucxstore.server.options.available import default_memory
@@ -77,6 +84,18 @@ class ServerOptions:
         check=checks.parse_bind,
         metavar="HOST:PORT",
         group="where it listens, and for whom",
+    )
+    network: Network | None = option(  # noqa: RUF009
+        None,
+        "what clients of other hosts may use. tcp: the TCP connection that they have made, alone; "
+        "ucx: also UCX, which over TCP is for trusted networks only; auto: UCX if this host has "
+        "RDMA, without UCX's TCP, or if ucx, data_ports, ucx_shared_memory or UCX_TLS in the "
+        "environment ask for it",
+        """By default as ``UCXSTORE_NETWORK`` in the environment says.""",
+        check=checks.check_way,
+        choices=("auto", "tcp", "ucx"),
+        default_text="auto",
+        stands_for=partial(check_network, None),
     )
     data_ports: tuple[int, int] | None = option(
         None,
@@ -321,6 +340,11 @@ class ServerOptions:
             raise ValueError("create: a read-only server cannot make a directory")
         if self.data_ports is not None and "TCP_PORT_RANGE" in self.ucx:
             raise ValueError("data_ports: conflicts with TCP_PORT_RANGE in ucx")
+        if self.network_way == "tcp" and self.asks_for_ucx:
+            raise ValueError(
+                "network: with 'tcp', a server has no UCX, which ucx, data_ports and "
+                "ucx_shared_memory ask for"
+            )
         if self.cache_dir is None and self.cache_dir_size is not None:
             raise ValueError("cache_dir: missing; cache_dir_size needs it")
         if self.cache_dir is not None and self.cache_dir_size is None:
@@ -345,6 +369,16 @@ class ServerOptions:
         check_variables(os.environ)
         given: dict[str, Any] = {**options}
         return cls(bind=bind, **given)  # type: ignore[arg-type]  # the checks convert it
+
+    @property
+    def network_way(self) -> Network:
+        """What clients of other hosts may use."""
+        return check_network(self.network)
+
+    @property
+    def asks_for_ucx(self) -> bool:
+        """Whether an option other than `network` asks for UCX."""
+        return bool(self.ucx) or self.data_ports is not None or self.ucx_shared_memory
 
     @property
     def ucx_config(self) -> UcxConfig:

@@ -186,7 +186,7 @@ class Listening:
             memory=_MEMORY,
             ucx=dict(normalize_ucx({"TLS": tls} if tls else None)),
             progress=progress,
-            # Without these options, a server does not need UCX.
+            network=network,
             data_ports=(port + 2, port + PORTS - 1) if port and over_ucx else None,
         )
         told = " ".join(word for word in (network, tls, progress) if word)
