@@ -97,18 +97,29 @@ class ObjectBackdoor:
 
 
 class MemoryBackdoor:
-    """A connection of the native core, by a client that nothing else uses."""
+    """A connection of the native core, by a client that nothing else uses.
+
+    Parameters
+    ----------
+    address : str
+    ucx : mapping or None
+        Options of UCX, to go over it; ``None`` for plain TCP.
+    """
 
     def __init__(self, address: str, ucx: Mapping[str, str] | None = None) -> None:
         (self._server,) = Address.parse(address).servers
-        self._client = core.Client(ucx or {}, False)
+        self._plain = core.LocalClient()
+        self._ucx = None if ucx is None else core.Client(ucx, False)
         self._connection = self._connect()
 
     def _connect(self) -> core.Connection:
-        port = self._client.open()
         with Greeting(self._server, None, TIMEOUT) as greeting:
+            token = greeting.welcome.token
+            if self._ucx is None:
+                fd = greeting.stay(checked=False)
+                return self._plain.attach_remote(fd, token, str(self._server), checked=False)
+            port = self._ucx.open()
             fd, remote = greeting.attach(port.address)
-        token = greeting.welcome.token
         return port.attach(fd, token, remote, str(self._server), TIMEOUT)
 
     @property
@@ -137,6 +148,8 @@ class MemoryBackdoor:
         traceback: TracebackType | None,
     ) -> None:
         self._connection.close()
-        self._client.close(TIMEOUT)
+        self._plain.close()
+        if self._ucx is not None:
+            self._ucx.close(TIMEOUT)
         # pytest may hold this until the interpreter ends, and the core would report a leak.
-        del self._connection, self._client
+        del self._connection, self._plain, self._ucx

@@ -41,8 +41,8 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    # What tests say of UCX holds for it; tests/local has those of the local plane.
-    os.environ["UCXSTORE_LOCAL"] = os.environ["UCXSTORE_NETWORK"] = "ucx"
+    # As between hosts; tests/local has the tests of the local plane, and tests/ucx those of UCX.
+    os.environ["UCXSTORE_LOCAL"] = "off"
     # As on a machine with RDMA, where UCX hooks mmap and caches registered memory.
     if config.getoption("--full"):
         os.environ.setdefault("UCX_MEM_MMAP_HOOK_MODE", "bistro")

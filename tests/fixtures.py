@@ -40,6 +40,15 @@ def over_the_local_plane(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UCXSTORE_LOCAL", "auto")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def over_ucx() -> Iterator[None]:
+    """Let servers offer UCX, and clients use it, with its shared memory where servers let them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UCXSTORE_LOCAL", "ucx")
+        patch.setenv("UCXSTORE_NETWORK", "ucx")
+        yield
+
+
 @pytest.fixture
 def s3_environment(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in s3.environment().items():

@@ -10,6 +10,7 @@ import pytest
 from tests.adversity.nursery import Nursery
 from tests.adversity.servers import RemoteServer, serve
 from tests.adversity.transfers import MEDIUM, filled
+from tests.fixtures import over_ucx as over_ucx
 from tests.values import as_buffer
 from ucxstore import UcxStore
 from ucxstore.base.options import UcxValue

@@ -566,7 +566,7 @@ def test_requests_leave_room_for_other_events(recorder: Recorder) -> None:
         recorder.goes_on.clear()
         for number in range(3000):
             get(store, f"{number}")
-        other = UcxStore(server.address, ucx={"TLS": "tcp"})
+        other = UcxStore(server.address, integrity=True)
         put(other, "b")
         recorder.goes_on.set()
         eventually(lambda: len(recorder.of("server", "connected")) == 2)

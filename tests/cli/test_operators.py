@@ -25,7 +25,7 @@ SECRET = "correct horse battery staple"
 
 @pytest.fixture
 def client(server: Server) -> Iterator[UcxStore]:
-    with UcxStore(server.address, ucx={"TLS": "tcp"}) as store:
+    with UcxStore(server.address, integrity=True) as store:
         store.set_sync("a", cpu.Buffer.from_bytes(bytes(1000)))
         yield store
 

@@ -38,7 +38,7 @@ def stats_of(store: UcxStore) -> ServerStats:
 
 
 def test_what_a_server_counts(server: Server, busy: UcxStore) -> None:
-    other = UcxStore(server.address, ucx={"TLS": "tcp"})  # on the other thread
+    other = UcxStore(server.address, integrity=True)  # on the other thread
     other.get_sync("a")
     found = stats_of(busy)
     assert (found["gets"], found["gets_missing"], found["sets"]) == (4, 1, 1)
@@ -62,7 +62,7 @@ def test_what_a_server_counts(server: Server, busy: UcxStore) -> None:
 
 
 def test_what_a_server_holds_and_works_for_whom(server: Server, busy: UcxStore) -> None:
-    other = UcxStore(server.address, ucx={"TLS": "tcp"})
+    other = UcxStore(server.address, integrity=True)
     other.get_sync("a")
     found = stats_of(busy)
     [origin] = found["origins"]

@@ -284,7 +284,7 @@ def test_one_connection_for_all_stores_and_threads() -> None:
             list(pool.map(use, stores))
         assert server.sessions == 1
         assert server.stats()["sessions"] == 1
-        other = UcxStore(server.address, ucx={"TLS": "tcp"})
+        other = UcxStore(server.address, integrity=True)
         assert other.get_sync("0/key") is not None
         assert server.sessions == 2
         reader = stores[0].with_read_only(True)

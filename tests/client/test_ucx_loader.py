@@ -115,7 +115,7 @@ assert ucx_is_mapped()
         "core.ucx_version()",
         "core.Client({}, False)",
         "core.Server(core.MemoryStorage(), 1, ({}, False, False, False), False)",
-        "Server('memory://', local=False)",
+        "Server('memory://', local=False, network='ucx')",
         "Server('memory://', local=True, ucx={'TLS': 'tcp'})",
         "UcxStore(server.address, local='ucx').get_sync('key')",
     ],
@@ -124,7 +124,7 @@ def test_what_needs_ucx_says_that_there_is_none(use: str, no_system: str) -> Non
     code = f"""
 from ucxstore import Server, UcxStore
 from ucxstore.base.native import core
-with Server("memory://", local=True) as server:
+with Server("memory://", local=True, network="ucx") as server:
     for _ in range(2):
         try:
             {use}
@@ -141,7 +141,10 @@ def test_a_server_and_a_client_of_one_host_need_none(environment: dict[str, str]
     code = f"""{UCX_IS_MAPPED}
 from ucxstore import Server, UcxStore
 from zarr.core.buffer import cpu
-with Server("memory://", local=True) as server, UcxStore(server.address, local="auto") as store:
+with (
+    Server("memory://", local=True, network="ucx") as server,
+    UcxStore(server.address, local="auto") as store,
+):
     store.set_sync("c/0", cpu.Buffer.from_bytes(b"value"))
     assert store.get_sync("c/0").to_bytes() == b"value"
     assert not ucx_is_mapped()
@@ -158,7 +161,7 @@ def test_a_server_without_ucx_says_so_to_those_who_need_it(no_system: str) -> No
 from ucxstore import ConnectError, Server, UcxStore
 from ucxstore.client.connect import Greeting
 from ucxstore.base.address import HostPort
-with Server("memory://", local=True) as server:
+with Server("memory://", local=True, network="ucx") as server:
     address = HostPort.parse(server.address.removeprefix("ucx://"))
     with Greeting(address, None, 20) as greeting:
         try:

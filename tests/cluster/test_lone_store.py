@@ -27,7 +27,7 @@ def servers(
         server.close()
 
 
-@pytest.mark.parametrize("way", ["auto", "ucx"])
+@pytest.mark.parametrize("way", ["auto", "off"])
 def test_it_takes_no_chunk_of_the_others_for_missing(way: str, servers: list[Server]) -> None:
     with (
         UcxStore(servers[0].address, local=way, timeout=20) as lone,

@@ -75,7 +75,7 @@ def test_an_array_is_stored_and_read(client: Client, kind: str, tmp_path: Path) 
         z = make_array(store)
         da.from_array(values, chunks=(100, 120)).store(z, lock=False)
         np.testing.assert_array_equal(z[...], values)
-        assert store.stats()["lanes"] == ["tcp/lo"]
+        assert store.stats()["lanes"] == ["tcp"]
         found = da.from_zarr(zarr.open_array(deployed.store("scratch/run"), path="a", mode="r"))
         np.testing.assert_array_equal(found.compute(), values)
         for single in each_server(deployed, store).values():
@@ -212,7 +212,7 @@ def test_locality_of_blocks_of_many_chunks(client: Client) -> None:
 
 
 def test_servers_that_encrypt(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("UCXSTORE_LOCAL", "ucx")
+    monkeypatch.setenv("UCXSTORE_LOCAL", "off")
     with deploy(client, encrypt=True) as deployed:
         store = deployed.store(encrypt=True)
         z = make_array(store)

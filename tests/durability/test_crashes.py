@@ -124,7 +124,7 @@ def run(root: Path, durability: str, recorder: Path, folder: Path) -> Recorded:
     return server
 
 
-@pytest.fixture(params=["auto", "ucx"])
+@pytest.fixture(params=["auto", "off"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UCXSTORE_LOCAL", request.param)
 

@@ -18,26 +18,28 @@ __all__ = ["directory_root", "memory_backdoor", "object_store", "over_the_local_
 
 @pytest.fixture(scope="session")
 def memory_server() -> Iterator[Server]:
-    with Server("memory://", local=True) as server, shared(server):
+    with Server("memory://", local=True, network="ucx") as server, shared(server):
         yield server
 
 
 @pytest.fixture(scope="session")
 def directory_server(directory_root: Path) -> Iterator[Server]:
-    with Server(directory_root, local=True) as server:
+    with Server(directory_root, local=True, network="ucx") as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def object_server(object_store: MemoryStore) -> Iterator[Server]:
-    with Server(object_store, local=True) as server, shared(server):
+    with Server(object_store, local=True, network="ucx") as server, shared(server):
         yield server
 
 
 @pytest.fixture(scope="session")
 def three_servers() -> Iterator[list[Server]]:
     with ExitStack() as stack:
-        servers = [stack.enter_context(Server("memory://", local=True)) for _ in range(3)]
+        servers = [
+            stack.enter_context(Server("memory://", local=True, network="ucx")) for _ in range(3)
+        ]
         stack.enter_context(shared(*servers))
         yield servers
 
@@ -60,7 +62,7 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture
 def own_server() -> Iterator[Server]:
     """A server that has no other values, and no other clients."""
-    with Server("memory://", local=True) as server:
+    with Server("memory://", local=True, network="ucx") as server:
         yield server
 
 

@@ -285,10 +285,10 @@ def test_a_stream_of_statistics(beside_directory: Greedy) -> None:
 
 
 # A client whose grant ends sees no memory of the server: all is sent to it.
-@pytest.mark.parametrize("local", ["auto", "ucx"])
+@pytest.mark.parametrize("local", ["auto", "off"])
 @pytest.mark.parametrize("storage", ["memory", "directory"])
 def test_ranges_of_more_than_a_segment(
-    storage: str, local: Literal["auto", "ucx"], tmp_path: Path
+    storage: str, local: Literal["auto", "off"], tmp_path: Path
 ) -> None:
     size = 12 * MIB
     value = np.random.default_rng(0).integers(0, 256, size, "u1").tobytes()

@@ -102,7 +102,7 @@ def any_store(request: pytest.FixtureRequest, prefix: str) -> Iterator[UcxStore]
         case name:
             address = request.getfixturevalue(f"{name}_server").address
     with UcxStore(
-        f"{address}/{prefix}", local="ucx" if request.param == "ucx" else "auto"
+        f"{address}/{prefix}", local="off" if request.param == "ucx" else "auto"
     ) as store:
         yield store
 
@@ -408,7 +408,7 @@ def committed(allocation: Allocation) -> bool:
 def test_over_ucx_it_is_read_as_any_other(server: Server, store: UcxStore) -> None:
     written(store, pattern(20_000_000)).commit_sync()
     assert adopted(store) == 1
-    with UcxStore(server.address, local="ucx") as other:
+    with UcxStore(server.address, local="off") as other:
         np.testing.assert_array_equal(read(other), pattern(20_000_000))
         assert other.stats()["lanes"] != ["local"]
 

@@ -59,7 +59,7 @@ def test_an_array(objects: HttpObjects) -> None:
         assert server.stats()["gets"] == asked
         z[:200] = 2 * x[:200]
         assert (z[:] == np.concatenate([2 * x[:200], x[200:]])).all()
-        with UcxStore(server.address, local="ucx") as other:
+        with UcxStore(server.address, local="off") as other:
             over_ucx = zarr.open_array(other)
             np.testing.assert_array_equal(over_ucx[:], z[:])
             over_ucx[:] = x

@@ -7,7 +7,7 @@ import pytest
 from tests.fixtures import every_storage as every_storage
 
 
-@pytest.fixture(params=["ucx", "auto"])
+@pytest.fixture(params=["off", "auto"])
 def plane(request: pytest.FixtureRequest) -> Any:
     return request.param
 

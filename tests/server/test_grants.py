@@ -83,13 +83,13 @@ def server(
     storage = request.param(tmp_path_factory.mktemp("grants"))
     with (
         Server(storage, secret=SECRET, local=True, scratch_limit="unlimited") as server,
-        UcxStore(server.address, secret=SECRET, local="ucx") as kept,
+        UcxStore(server.address, secret=SECRET, local="off") as kept,
     ):
         kept.ping_sync()  # a connection for all tests, as in conftest.py
         yield server
 
 
-@pytest.fixture(params=["ucx", "auto"])
+@pytest.fixture(params=["off", "auto"])
 def case(server: Server, request: pytest.FixtureRequest) -> Iterator[Case]:
     case = Case(server, request.param)
     with case.store(SECRET) as store:
@@ -445,7 +445,7 @@ def test_a_server_that_is_read_only_for_all(tmp_path: Path) -> None:
 )
 def test_who_is_shown_memory_or_the_directory(server: Server, granted: Secret, sees: bool) -> None:
     """What is shown cannot be taken back, and what else lies in it cannot be hidden."""
-    with UcxStore(server.address, secret=SECRET, local="ucx") as store:
+    with UcxStore(server.address, secret=SECRET, local="off") as store:
         store.set_sync("run-1/large", as_buffer(bytes(LARGE)))
     case = Case(server, "auto")
     with case.store(granted) as store:

@@ -734,7 +734,7 @@ class TestDataPorts:
         with Server("memory://", data_ports=(port, port), local=False) as server:
             with UcxStore(server.address) as store:
                 store.ping_sync()
-                other = UcxStore(server.address, ucx={"TLS": "tcp"})
+                other = UcxStore(server.address, integrity=True)
                 with pytest.raises(ConnectError, match=f"no port of {port}-{port} is free"):
                     other.ping_sync()
             eventually(lambda: server.stats()["turned_away"])

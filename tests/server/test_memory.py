@@ -31,7 +31,7 @@ def server() -> Iterator[Server]:
         yield server
 
 
-@pytest.fixture(params=["ucx", "auto"])
+@pytest.fixture(params=["off", "auto"])
 def store(
     request: pytest.FixtureRequest, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[UcxStore]:

@@ -293,7 +293,7 @@ def test_the_sessions(plane: Any) -> None:
     with (
         Server("memory://", local=True) as server,
         UcxStore(server.address, local=plane) as one,
-        UcxStore(server.address, ucx={"TLS": "tcp"}, local="ucx") as other,
+        UcxStore(server.address, integrity=True, local="off") as other,
     ):
         write(one, "a", bytes(1000))
         assert read(other, "a") == bytes(1000)
@@ -315,7 +315,7 @@ def test_the_sessions(plane: Any) -> None:
 def test_whether_a_session_is_encrypted() -> None:
     with (
         Server("memory://", secret=SECRET, encrypt=True) as server,
-        UcxStore(server.address, secret=SECRET, local="ucx") as store,
+        UcxStore(server.address, secret=SECRET, local="off") as store,
     ):
         assert store.stats()["encrypted"] is False  # not connected yet
         assert [one["encrypted"] for one in sessions(store)] == [True]
@@ -338,7 +338,7 @@ def test_an_idle_session_ends_and_its_client_comes_back(plane: Any) -> None:
     with (
         Server("memory://", local=True) as server,
         UcxStore(server.address, local=plane) as store,
-        UcxStore(server.address, ucx={"TLS": "tcp"}, local="ucx") as other,
+        UcxStore(server.address, integrity=True, local="off") as other,
     ):
         write(other, "a")
         assert read(store, "a") == b"value"
@@ -356,7 +356,7 @@ def test_a_busy_session_ends(plane: Any) -> None:
     with (
         Server(source, local=True) as server,
         UcxStore(server.address, local=plane) as busy,
-        UcxStore(server.address, ucx={"TLS": "tcp"}, local="ucx") as store,
+        UcxStore(server.address, integrity=True, local="off") as store,
         ThreadPoolExecutor(2) as threads,
     ):
         write(busy, "a", bytes(1000))
@@ -384,8 +384,8 @@ def test_an_origin_ends_but_for_who_asks(plane: Any) -> None:
     with (
         Server("memory://", local=True) as server,
         UcxStore(server.address, local=plane) as store,
-        UcxStore(server.address, ucx={"TLS": "tcp"}, local="ucx") as one,
-        UcxStore(server.address, ucx={"TLS": "self,tcp"}, local="ucx") as two,
+        UcxStore(server.address, integrity=True, local="off") as one,
+        UcxStore(server.address, integrity=False, local="off") as two,
     ):
         write(one, "a")
         write(two, "b")
@@ -409,7 +409,7 @@ def test_what_a_kicked_client_has_mapped_stays() -> None:
     with (
         Server("memory://", local=True) as server,
         UcxStore(server.address, local="auto") as reader,
-        UcxStore(server.address, local="ucx") as store,
+        UcxStore(server.address, local="off") as store,
     ):
         write(store, "a", value)
         view = reader.view_sync("a", map=True)
@@ -492,7 +492,7 @@ def test_what_clients_have_mapped_stays_and_is_free_later() -> None:
     with (
         Server(source, local=True) as server,
         UcxStore(server.address, local="auto") as reader,
-        UcxStore(server.address, local="ucx") as store,
+        UcxStore(server.address, local="off") as store,
     ):
         assert read(reader, "a") == value
         view = reader.view_sync("a", map=True)

@@ -44,7 +44,7 @@ LONG = 3000.0
 
 LARGE = 30_000_000
 
-LOCAL = pytest.mark.parametrize("local", ["auto", "ucx"])
+LOCAL = pytest.mark.parametrize("local", ["auto", "off"])
 
 
 def channel_of(store: UcxStore) -> Channel | None:

@@ -37,7 +37,7 @@ def test_no_copy_of_a_value(tmp_path: Path) -> None:
     rows = np.ones((4000, 2 * SIZE // 4000), "u1")[:, : SIZE // 4000]  # strided
     with (
         Server.spawn("memory://", secret=SECRET, encrypt=True, local=False) as server,
-        UcxStore(server.address, secret=SECRET, ucx={"TLS": "tcp"}, encrypt=True) as store,
+        UcxStore(server.address, secret=SECRET, integrity=True, encrypt=True) as store,
     ):
         store.set_sync("warm", as_buffer(values[:MB].tobytes()))
         store.get_into_sync("warm", out[:MB])

@@ -25,12 +25,12 @@ from ucxstore.base.errors import AuthenticationError, ConnectError
 from ucxstore.base.options import ClientOptions
 from ucxstore.server.options.server_options import ServerOptions
 
-OVER_UCX: dict[str, Any] = {"secret": SECRET, "local": "ucx"}
+OVER_TCP: dict[str, Any] = {"secret": SECRET, "local": "off"}
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with Server("memory://", secret=SECRET, encrypt=True, ucx_shared_memory=True) as server:
+    with Server("memory://", secret=SECRET, encrypt=True) as server:
         yield server
 
 
@@ -41,9 +41,8 @@ def writes_and_reads(store: UcxStore, name: str = "array") -> bool:
 
 
 @pytest.mark.parametrize("encrypt", [None, True])
-@pytest.mark.parametrize("tls", ["tcp", "sm,self"])
-def test_a_store_follows_the_server(server: Server, encrypt: bool | None, tls: str) -> None:
-    with UcxStore(server.address, ucx={"TLS": tls}, encrypt=encrypt, **OVER_UCX) as store:
+def test_a_store_follows_the_server(server: Server, encrypt: bool | None) -> None:
+    with UcxStore(server.address, encrypt=encrypt, **OVER_TCP) as store:
         assert writes_and_reads(store)
         assert store.stats()["encrypted"]
         assert store.stats()["integrity"]
@@ -51,14 +50,14 @@ def test_a_store_follows_the_server(server: Server, encrypt: bool | None, tls: s
 
 @pytest.mark.parametrize("encrypt", [None, False])
 def test_a_server_that_does_not_is_believed(guarded: Server, encrypt: bool | None) -> None:
-    with UcxStore(guarded.address, encrypt=encrypt, **OVER_UCX) as store:
+    with UcxStore(guarded.address, encrypt=encrypt, **OVER_TCP) as store:
         assert writes_and_reads(store)
         assert not store.stats()["encrypted"]
 
 
 def test_a_store_that_insists_refuses_a_server_that_does_not(guarded: Server) -> None:
-    for local in ("ucx", "auto"):
-        options = {**OVER_UCX, "local": local}
+    for local in ("off", "auto"):
+        options = {**OVER_TCP, "local": local}
         with (
             UcxStore(guarded.address, encrypt=True, **options) as store,
             pytest.raises(ConnectError, match=r"does not encrypt.*--encrypt"),
@@ -68,7 +67,7 @@ def test_a_store_that_insists_refuses_a_server_that_does_not(guarded: Server) ->
 
 def test_a_store_that_does_not_is_refused(server: Server) -> None:
     with (
-        UcxStore(server.address, encrypt=False, **OVER_UCX) as store,
+        UcxStore(server.address, encrypt=False, **OVER_TCP) as store,
         pytest.raises(ConnectError, match=r"encrypts what goes over a network, and encrypt=False"),
     ):
         store.get_sync("key")
@@ -76,7 +75,7 @@ def test_a_store_that_does_not_is_refused(server: Server) -> None:
 
 def test_a_wrong_secret_is_refused(server: Server) -> None:
     with (
-        UcxStore(server.address, secret="another secret", local="ucx") as store,
+        UcxStore(server.address, secret="another secret", local="off") as store,
         pytest.raises(AuthenticationError, match="the secret is wrong"),
     ):
         store.get_sync("key")
@@ -92,9 +91,9 @@ def test_shared_memory_is_used_as_ever(server: Server, encrypt: bool | None) -> 
 
 def test_a_grant_encrypts(server: Server) -> None:
     grant = grants.narrow(SECRET.encode(), grants.caveats_of("part", read_only=True))
-    with UcxStore(server.address, **OVER_UCX) as store:
+    with UcxStore(server.address, **OVER_TCP) as store:
         store.set_sync("part/key", as_buffer(b"value"))
-    with UcxStore(f"{server.address}/part", secret=grant, local="ucx", encrypt=True) as store:
+    with UcxStore(f"{server.address}/part", secret=grant, local="off", encrypt=True) as store:
         found = store.get_sync("key")
         assert found is not None
         assert found.to_bytes() == b"value"
@@ -108,11 +107,11 @@ def test_several_servers(tmp_path: Path) -> None:
             for encrypt in (True, True, False)
         ]
         places = [server.address.removeprefix("ucx://") for server in servers]
-        with UcxStore(f"ucx://{places[0]},{places[1]}", **OVER_UCX) as store:
+        with UcxStore(f"ucx://{places[0]},{places[1]}", **OVER_TCP) as store:
             assert writes_and_reads(store)
             assert store.stats()["encrypted"]
         with (
-            UcxStore(f"ucx://{places[0]},{places[2]}", encrypt=True, **OVER_UCX) as store,
+            UcxStore(f"ucx://{places[0]},{places[2]}", encrypt=True, **OVER_TCP) as store,
             pytest.raises(ConnectError, match="does not encrypt"),
         ):
             writes_and_reads(store)
@@ -120,7 +119,7 @@ def test_several_servers(tmp_path: Path) -> None:
 
 def test_scratch_space(server: Server) -> None:
     with (
-        UcxStore(server.address, **OVER_UCX) as store,
+        UcxStore(server.address, **OVER_TCP) as store,
         store.scratch_sync(quota="16MiB") as scratch,
     ):
         temporary = scratch.store()
@@ -133,7 +132,7 @@ def test_pickles_keep_it(server: Server, tmp_path: Path) -> None:
     file.write_text(SECRET)
     file.chmod(0o600)
     secret = Secret.from_file(file)
-    with UcxStore(server.address, secret=secret, local="ucx", encrypt=True) as store:
+    with UcxStore(server.address, secret=secret, local="off", encrypt=True) as store:
         copy = pickle.loads(pickle.dumps(store))
         assert copy == store
         assert options_of(copy).encrypt is True
@@ -147,8 +146,8 @@ def test_a_source_with_two_servers(tmp_path: Path) -> None:
             stack.enter_context(Server(LocalStore(tmp_path), secret=SECRET, encrypt=True))
             for _ in range(2)
         )
-        writing = stack.enter_context(UcxStore(one.address, **OVER_UCX))
-        reading = stack.enter_context(UcxStore(other.address, **OVER_UCX))
+        writing = stack.enter_context(UcxStore(one.address, **OVER_TCP))
+        reading = stack.enter_context(UcxStore(other.address, **OVER_TCP))
         for value in (b"first", b"second", b"third"):
             writing.set_sync("key", as_buffer(value))
             found = reading.get_sync("key")
@@ -158,9 +157,9 @@ def test_a_source_with_two_servers(tmp_path: Path) -> None:
 
 def test_a_lost_connection_gets_other_keys(server: Server) -> None:
     async def go() -> bool:
-        with UcxStore(server.address, **OVER_UCX) as store:
+        with UcxStore(server.address, **OVER_TCP) as store:
             await store.set("key", as_buffer(b"value"))
-        with UcxStore(server.address, **OVER_UCX) as store:
+        with UcxStore(server.address, **OVER_TCP) as store:
             return await store.exists("key")
 
     assert asyncio.run(go())
@@ -176,7 +175,7 @@ try:
 except ValueError as error:
     print(error)
 try:
-    UcxStore(sys.argv[1], secret="a secret that is long enough", local="ucx").get_sync("key")
+    UcxStore(sys.argv[1], secret="a secret that is long enough", local="off").get_sync("key")
 except ConnectError as error:
     print(error)
 """

@@ -60,11 +60,11 @@ def test_copies_keep_all_options(duplicate: Any) -> None:
         read_only=True,
         timeout=3,
         connect_timeout=2,
-        ucx={"TLS": "tcp"},
+        integrity=True,
         progress="polling",
         strict=True,
         select_pipeline=False,
-        local="ucx",
+        local="off",
     )
     other = duplicate(store)
     assert other == store

@@ -25,9 +25,9 @@ VALUE = np.random.default_rng(1).integers(0, 256, 2_000_000, "u1")
 VALUE.flags.writeable = False
 
 
-@pytest.fixture(scope="module", params=[None, {"TLS": "tcp"}], ids=["default", "tcp"])
-def transport(request: pytest.FixtureRequest) -> dict[str, str] | None:
-    return request.param
+@pytest.fixture(scope="module")
+def transport() -> dict[str, str] | None:
+    return None
 
 
 @pytest.fixture(scope="module", params=["memory", "directory"])

@@ -160,7 +160,7 @@ class Viewing:
         if self._mapping is True:
             raise NotMappedError(
                 f"{key!r} cannot be mapped. Perhaps it is missing; or its server is on another "
-                "host, is reached over UCX, or has it in a file (map_files=True maps files); or "
-                "clients hold as much as mapped_limit allows; or this process has mapped so much "
-                "that it keeps the rest of its mappings for others"
+                "host, is reached over TCP or UCX, or has it in a file (map_files=True maps "
+                "files); or clients hold as much as mapped_limit allows; or this process has "
+                "mapped so much that it keeps the rest of its mappings for others"
             )

@@ -5,7 +5,6 @@ is stored. What is written goes through the same random steps on both sides.
 """
 
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import hypothesis.extra.numpy as npst
@@ -50,7 +49,6 @@ from ucxstore.pipeline.shards import boxes as shard_boxes
 from ucxstore.pipeline.shards import read as shards
 from ucxstore.pipeline.shards import write as shard_writes
 from ucxstore.pipeline.shards import write_plan as shard_write_plan
-from ucxstore.server import Server
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # zarr's, of dtypes that it may still change
 
@@ -110,29 +108,14 @@ def array_options(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@pytest.fixture(
-    scope="module",
-    params=[None, pytest.param({"TLS": "tcp"}, marks=pytest.mark.full)],
-    ids=["default", "tcp"],
-)
-def keeper(memory_server: Server, request: pytest.FixtureRequest) -> Iterator[UcxStore]:
-    """Keep the connection between examples."""
-    with UcxStore(memory_server.address, ucx=request.param) as store:
-        sync(store.exists("key"))
-        yield store
-
-
 @given(data=st.data())
 @settings(
     max_examples=examples(300),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-def test_it_reads_as_zarr_reads(
-    keeper: UcxStore, request: pytest.FixtureRequest, data: st.DataObject
-) -> None:
+def test_it_reads_as_zarr_reads(keeper: UcxStore, data: st.DataObject) -> None:
     options = data.draw(array_options(), label="array")
-    ucx = request.node.callspec.params["keeper"]
     address = f"{keeper.address}/{uuid.uuid4().hex}"
     with zarr.config.set({"array.rectilinear_chunks": True}):
         model = zarr.create_array(MemoryStore(), **options)
@@ -145,7 +128,7 @@ def test_it_reads_as_zarr_reads(
             for key in data.draw(st.sets(st.sampled_from(keys), max_size=2), label="missing"):
                 sync(model.store.delete(key))
         held = {key: cpu.Buffer.from_bytes(value) for key, value in contents(model).items()}
-        copy = UcxStore(address, ucx=ucx)
+        copy = UcxStore(address)
         for key, value in held.items():
             copy.set_sync(key, value)
         # Both opened, as what was made may have a byte order that its metadata does not keep.
@@ -155,7 +138,6 @@ def test_it_reads_as_zarr_reads(
         ours = zarr.open_array(
             UcxStore(
                 address,
-                ucx=ucx,
                 strict=True,
                 buffer_budget=data.draw(st.sampled_from([1, 5000, 1 << 28]), label="budget"),
             ),
@@ -194,16 +176,13 @@ def test_it_reads_as_zarr_reads(
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-def test_it_writes_as_zarr_writes(
-    keeper: UcxStore, request: pytest.FixtureRequest, data: st.DataObject
-) -> None:
+def test_it_writes_as_zarr_writes(keeper: UcxStore, data: st.DataObject) -> None:
     options = data.draw(array_options(), label="array")
-    ucx = request.node.callspec.params["keeper"]
     budget = data.draw(st.sampled_from([1, 5000, 1 << 28]), label="budget")
     address = f"{keeper.address}/{uuid.uuid4().hex}"
     with zarr.config.set({"array.rectilinear_chunks": True}):
         model = zarr.create_array(MemoryStore(), **options)
-        store = UcxStore(address, ucx=ucx, buffer_budget=budget, strict=True)
+        store = UcxStore(address, buffer_budget=budget, strict=True)
         ours = zarr.create_array(store, **options)
     assert type(model.async_array.codec_pipeline) is BatchedCodecPipeline
     assert type(ours.async_array.codec_pipeline) is ZeroCopyCodecPipeline

@@ -384,7 +384,7 @@ class TestJoin:
             assert b"silent for longest" in silent[0].recv(4096)
 
 
-@pytest.mark.parametrize("local", ["auto", "ucx"])
+@pytest.mark.parametrize("local", ["auto", "off"])
 def test_a_client_is_welcomed_just_before_another_one_makes_the_set(
     local: Local, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -394,7 +394,7 @@ def test_a_client_is_welcomed_just_before_another_one_makes_the_set(
         find_room = NewSessions.find_room
 
         def make_set() -> None:
-            with UcxStore(address, local=local, ucx={"TCP_TX_SEG_SIZE": "200K"}) as other:
+            with UcxStore(address, local=local, integrity=True) as other:
                 other.set_sync("other", as_buffer(b"its value"))
 
         async def find_room_late(self: NewSessions, origin: str, files: int) -> None:

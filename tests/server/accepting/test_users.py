@@ -60,7 +60,7 @@ with socket.create_connection(({place[0]!r}, {place[1]})) as sock:
 
 
 @as_root
-@pytest.mark.parametrize("local", ["auto", "ucx"])
+@pytest.mark.parametrize("local", ["auto", "off"])
 class TestAnotherUser:
     def test_is_refused(self, root: Path, local: str) -> None:
         with Server(root) as server:

@@ -44,7 +44,8 @@ def test_many_clients_cost_one_request_for_each_object(objects: HttpObjects) -> 
 
         def read(number: int) -> bool:
             # Of other options, so that it has a connection of its own.
-            with UcxStore(server.address, ucx={"TCP_TX_SEG_SIZE": f"{200 + number}K"}) as one:
+            ucx = {"TCP_TX_SEG_SIZE": f"{200 + number}K"}
+            with UcxStore(server.address, ucx=ucx, network="tcp") as one:
                 return bool((zarr.open_array(one, mode="r")[:] == values).all())
 
         reads = [pool.submit(read, number) for number in range(4)]

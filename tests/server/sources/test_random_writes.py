@@ -162,7 +162,7 @@ def test_what_was_given_up_never_comes_back(seed: int) -> None:
         Fates(bucket, random.Random(seed))
         server = stack.enter_context(Server(bucket.store(), source_timeout=TIMEOUT))
         stores = [
-            stack.enter_context(UcxStore(server.address, timeout=timeout, ucx={"TLS": "tcp"}))
+            stack.enter_context(UcxStore(server.address, timeout=timeout, integrity=True))
             for timeout in (30.0, 0.3)
         ]
         stores.append(stack.enter_context(UcxStore(server.address, local="auto")))

@@ -340,7 +340,7 @@ class ServerOptions:
             raise ValueError("create: a read-only server cannot make a directory")
         if self.data_ports is not None and "TCP_PORT_RANGE" in self.ucx:
             raise ValueError("data_ports: conflicts with TCP_PORT_RANGE in ucx")
-        if self.network_way == "tcp" and self.asks_for_ucx:
+        if self.network == "tcp" and self.asks_for_ucx:
             raise ValueError(
                 "network: with 'tcp', a server has no UCX, which ucx, data_ports and "
                 "ucx_shared_memory ask for"

@@ -1,0 +1,3 @@
+"""The tests of tests/stores/test_closing.py, over UCX."""
+
+from tests.stores.test_closing import *  # noqa: F403
