@@ -41,9 +41,8 @@ nb::object to_object(const std::shared_ptr<client::Link>& link) {
 
 nb::typed<nb::object, PyConnection> attach_client(ClientPort& port, int fd, const nb::bytes& token,
                                                   const nb::bytes& address, const std::string& peer,
-                                                  double timeout, const KeysTuple& keys) {
+                                                  double timeout) {
     base::Fd owned(fd);
-    const ucx_client::Connection::Keys session_keys = to_keys(keys);
     const protocol::Token session = to_token(token);
     const std::string remote = to_string(address);
     auto worker = port.take();
@@ -51,7 +50,7 @@ nb::typed<nb::object, PyConnection> attach_client(ClientPort& port, int fd, cons
     {
         const WithoutGil released;
         connection = port.owner()->attach(std::move(worker), std::move(owned), session, remote,
-                                          peer, port.integrity, session_keys);
+                                          peer, port.integrity);
     }
     nb::object object = to_object(ucx_client::UcxLink::make(port.owner(), connection));
     // One round trip: both sides have each other's endpoint, and the lanes are chosen.
@@ -153,8 +152,7 @@ class PyLocalClient {
 void bind_client(nb::module_& module) {
     nb::class_<ClientPort>(module, "ClientPort")
         .def_prop_ro("address", [](const ClientPort& self) { return to_bytes(self.address()); })
-        .def("attach", &attach_client, "fd"_a, "token"_a, "address"_a, "peer"_a, "timeout"_a,
-             "keys"_a.none() = nb::none());
+        .def("attach", &attach_client, "fd"_a, "token"_a, "address"_a, "peer"_a, "timeout"_a);
     nb::class_<PyClient>(module, "Client")
         .def(nb::init<const ucx::Options&, bool>(), "options"_a, "polling"_a)
         .def("open", &PyClient::open, "fd"_a = -1, "integrity"_a.none() = nb::none(),

@@ -30,17 +30,14 @@ sessions::Bounds to_bounds(const BoundsTuple& tuple) {
 
 // NOLINTNEXTLINE(readability-function-size): what a handshake has agreed on
 void attach_server(ServerPort& port, int fd, const nb::bytes& token, const nb::bytes& address,
-                   const std::string& peer, const BoundsTuple& bounds, const std::string& origin,
-                   const KeysTuple& keys) {
+                   const std::string& peer, const BoundsTuple& bounds, const std::string& origin) {
     base::Fd owned(fd);
-    const ucx_server::UcxThread::Keys session_keys = to_keys(keys);
     const protocol::Token session = to_token(token);
     const std::string remote = to_string(address);
     const sessions::Admitted client{peer, to_bounds(bounds), origin};
     auto worker = port.take();
     const WithoutGil released;
-    port.owner()->attach(std::move(worker), std::move(owned), session, remote, client,
-                         session_keys);
+    port.owner()->attach(std::move(worker), std::move(owned), session, remote, client);
 }
 
 struct Counter : std::enable_shared_from_this<Counter> {
@@ -216,7 +213,7 @@ void bind_server(nb::module_& module) {
     nb::class_<ServerPort>(module, "ServerPort")
         .def_prop_ro("address", [](const ServerPort& self) { return to_bytes(self.address()); })
         .def("attach", &attach_server, "fd"_a, "token"_a, "address"_a, "peer"_a, "bounds"_a,
-             "origin"_a, "keys"_a.none() = nb::none());
+             "origin"_a);
 
     nb::class_<Counter>(module, "Counter", "A number that any thread may add to.")
         .def(nb::new_([] { return std::make_shared<Counter>(); }))

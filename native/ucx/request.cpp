@@ -18,11 +18,6 @@ constexpr std::uint64_t kLeastPiece = 4096;
 // takes to get the bytes says nothing of that.
 constexpr unsigned kMeasuredOf = 16;
 
-// Pieces of less than this are copied into blocks that stay in the nearest cache, and sealed or
-// opened there: to begin anew at each piece takes as long as 200 bytes.
-constexpr std::uint64_t kLeastSealed = 1024;
-constexpr std::size_t kBlock = 16 << 10;
-
 constinit base::Global<ucp_datatype_t> datatype_of_process;
 
 }  // namespace
@@ -36,13 +31,6 @@ std::uint64_t Request::bytes() const {
 }
 
 Request::Buffer Request::buffer(const Worker& worker, bool eager) {
-    if (sealed != nullptr || opened != nullptr) {
-        if (!pieces.empty()) {
-            copier_.emplace(pieces);
-            finely_cut_ = copier_->size() / pieces.size() < kLeastSealed;
-        }
-        return eager ? packed_and_sealed() : Buffer{copied(), this, 1};
-    }
     if (taken > 0 || filled > 0) {
         return {copied(), this, 1};
     }
@@ -73,12 +61,6 @@ Request::Buffer Request::buffer(const Worker& worker, bool eager) {
 Request::Buffer Request::packed() {
     packed_.resize(bytes());
     memory::Copier(pieces).gather(0, packed_.data(), packed_.size(), memory::Write::cached);
-    return {ucp_dt_make_contig(1), packed_.data(), packed_.size()};
-}
-
-Request::Buffer Request::packed_and_sealed() {
-    packed_.resize(protocol::sealed_bytes(sealed->bytes()));
-    pack_sealed(0, packed_);
     return {ucp_dt_make_contig(1), packed_.data(), packed_.size()};
 }
 
@@ -134,18 +116,11 @@ ucp_datatype_t Request::copied() {
 
 std::size_t Request::copied_size(void* request) {
     const auto* const self = static_cast<Request*>(request);
-    if (self->sealed != nullptr || self->opened != nullptr) {
-        return protocol::sealed_bytes(self->sealed != nullptr ? self->sealed->bytes()
-                                                              : self->opened->bytes());
-    }
     return self->copier_ ? self->copier_->size() : std::max(self->taken, self->filled);
 }
 
 std::size_t Request::pack(void* request, std::size_t offset, void* target, std::size_t room) {
     auto* const self = static_cast<Request*>(request);
-    if (self->sealed != nullptr) {
-        return self->pack_sealed(offset, {static_cast<std::byte*>(target), room});
-    }
     if (self->filled > 0) {
         const std::uint64_t length = std::min<std::uint64_t>(room, self->filled - offset);
         self->pack_filled(offset, {static_cast<std::byte*>(target), length});
@@ -164,76 +139,6 @@ void Request::gather(memory::Copier& copier, std::uint64_t offset, std::span<std
                   distance.is_far() ? memory::Write::past_caches : memory::Write::cached);
     if (worker_->shares_memory) {
         distance.note(target.size(), Clock::now() - start);
-    }
-}
-
-// Each byte is read and sealed once. UCX asks for them in order; where it did not, or asked for
-// some again, they might have changed, and two texts be sealed under one nonce: then nothing is.
-std::size_t Request::pack_sealed(std::uint64_t offset, std::span<std::byte> target) {
-    const std::uint64_t all = protocol::sealed_bytes(sealed->bytes());
-    target = target.first(std::min<std::uint64_t>(target.size(), all - std::min(all, offset)));
-    if (!sealed->is_at(offset)) {
-        std::ranges::fill(target, std::byte{0});
-        worker_->failed = worker_->used = true;
-        return target.size();
-    }
-    const auto data = target.first(std::min<std::uint64_t>(target.size(), sealed->left()));
-    for (std::size_t at = 0; at < data.size(); at += kBlock) {
-        seal(offset + at, data.subspan(at, std::min(kBlock, data.size() - at)));
-    }
-    if (data.size() < target.size()) {
-        sealed->take_tag(target.subspan(data.size()));
-    }
-    return target.size();
-}
-
-// From where the bytes lie, unless that is in many places, or nowhere yet.
-void Request::seal(std::uint64_t offset, std::span<std::byte> target) {
-    if (filled > 0 || finely_cut_) {
-        if (filled > 0) {
-            fill(offset, target);
-        } else {
-            copier_->gather(offset, target.data(), target.size(), memory::Write::cached);
-        }
-        return sealed->seal(target.data(), target.data(), target.size());
-    }
-    while (!target.empty()) {
-        const auto source = copier_->at(offset);
-        const std::size_t part = std::min(source.size(), target.size());
-        sealed->seal(source.data(), target.data(), part);
-        offset += part;
-        target = target.subspan(part);
-    }
-}
-
-// Into the place of the bytes, unless that is many places, or they are taken.
-void Request::open(std::uint64_t offset, std::span<const std::byte> fragment) {
-    while (!fragment.empty()) {
-        if (taken > 0 || finely_cut_) {
-            std::byte block[kBlock];
-            const std::size_t part = std::min(fragment.size(), kBlock);
-            opened->open(fragment.data(), block, part);
-            if (taken > 0) {
-                take(offset, {block, part});
-            } else {
-                copier_->scatter(offset, block, part, write);
-            }
-            offset += part;
-            fragment = fragment.subspan(part);
-            continue;
-        }
-        const auto target = copier_->at(offset);
-        const std::size_t part = std::min(fragment.size(), target.size());
-        opened->open(fragment.data(), target.data(), part);
-        offset += part;
-        fragment = fragment.subspan(part);
-    }
-}
-
-// What was opened and is not what was sent, or is not all of it.
-void Request::clear() {
-    for (const ucp_dt_iov_t& piece : pieces) {
-        std::fill_n(static_cast<std::byte*>(piece.buffer), piece.length, std::byte{0});
     }
 }
 
@@ -258,17 +163,6 @@ ucs_status_t Request::unpack(void* request, std::size_t offset, const void* sour
                              std::size_t length) {
     auto* const self = static_cast<Request*>(request);
     const auto* const bytes = static_cast<const std::byte*>(source);
-    if (self->opened != nullptr) {
-        try {
-            self->opened->add(offset, {bytes, length},
-                              [&](std::uint64_t begin, std::span<const std::byte> fragment) {
-                                  self->open(begin, fragment);
-                              });
-        } catch (const std::exception&) {  // for want of memory
-            self->no_memory_ = true;
-        }
-        return UCS_OK;
-    }
     if (self->running_ && offset < self->copier_->size()) {
         self->running_->add(
             offset, {bytes, std::min<std::uint64_t>(length, self->copier_->size() - offset)});
@@ -298,11 +192,8 @@ void Request::settle(Request* given, ucs_status_ptr_t pointer) {
 void Request::finish(ucs_status_t status) {
     const std::unique_ptr<Request> owner(this);
     worker_->requests.erase(this);
-    if (forged()) {
-        clear();
-    }
     try {
-        completed(no_memory_ ? UCS_ERR_NO_MEMORY : status);
+        completed(status);
     } catch (const std::exception&) {
         worker_->failed = worker_->used = true;
     }

@@ -9,7 +9,6 @@
 
 #include "memory/copier.hpp"
 #include "memory/crc32c.hpp"
-#include "protocol/sealing.hpp"
 #include "protocol/wire.hpp"
 #include "ucx/worker.hpp"
 
@@ -19,8 +18,7 @@ class Request {
   public:
     virtual ~Request() = default;
 
-    // Called once, on the progress thread, when UCX will not touch the memory any more. The status
-    // is UCS_ERR_NO_MEMORY, too, where there was none to open what came with.
+    // Called once, on the progress thread, when UCX will not touch the memory any more.
     virtual void completed(ucs_status_t status) = 0;
 
     // The memory: several pieces are a scatter/gather list.
@@ -46,13 +44,6 @@ class Request {
     bool summed = false;
     std::uint32_t sum() const { return running_ ? running_->value() : memory::crc32c(pieces); }
 
-    // Set where what is sent is sealed, or what is received is opened, on its way: then the copy is
-    // that. The message has the tag behind its data.
-    std::unique_ptr<protocol::SealedData> sealed;
-    std::unique_ptr<protocol::OpenedData> opened;
-    // In completed(), of what was received: whether it is not what was sent. Then it is zeros.
-    bool forged() const { return opened != nullptr && !opened->is_whole(); }
-
     // Both hand `request` to UCX and return at once; completed() may run before they do.
     static void send(std::unique_ptr<Request> request, Worker& worker, ucp_ep_h endpoint,
                      protocol::Message message, const void* header, std::size_t header_size);
@@ -70,7 +61,6 @@ class Request {
     };
     Buffer buffer(const Worker& worker, bool eager);
     Buffer packed();
-    Buffer packed_and_sealed();
 
     // A datatype for UCX by which we copy each fragment ourselves: see Copier and take().
     static ucp_datatype_t copied();
@@ -78,10 +68,6 @@ class Request {
     static std::size_t pack(void* request, std::size_t offset, void* target, std::size_t room);
     void gather(memory::Copier& copier, std::uint64_t offset, std::span<std::byte> target);
     void pack_filled(std::uint64_t offset, std::span<std::byte> target);
-    std::size_t pack_sealed(std::uint64_t offset, std::span<std::byte> target);
-    void seal(std::uint64_t offset, std::span<std::byte> target);
-    void open(std::uint64_t offset, std::span<const std::byte> fragment);
-    void clear();
     static ucs_status_t unpack(void* request, std::size_t offset, const void* source,
                                std::size_t length);
 
@@ -97,8 +83,6 @@ class Request {
     Worker* worker_ = nullptr;
     std::optional<memory::Copier> copier_;
     std::optional<memory::RunningSum> running_;
-    bool finely_cut_ = false;              // the pieces of what is sealed or opened
-    bool no_memory_ = false;               // for a fragment that was to wait for others
     std::vector<std::byte> packed_;        // the bytes of `pieces`, where they are few
     std::unique_ptr<std::byte[]> staged_;  // a fragment that is filled
     std::size_t staged_bytes_ = 0;

@@ -12,12 +12,12 @@ Client::Client(const ucx::Options& options, bool polling)
 
 std::shared_ptr<Connection> Client::attach(std::unique_ptr<ucx::Worker> worker, base::Fd fd,
                                            const protocol::Token& token, const std::string& address,
-                                           const std::string& peer, Connection::Integrity integrity,
-                                           const Connection::Keys& keys) {
+                                           const std::string& peer,
+                                           Connection::Integrity integrity) {
     std::shared_ptr<Connection> connection;
     adopt(std::move(worker), std::move(fd), [&](std::unique_ptr<ucx::Worker> taken) {
         connection =
-            std::make_shared<Connection>(std::move(taken), token, address, peer, integrity, keys);
+            std::make_shared<Connection>(std::move(taken), token, address, peer, integrity);
         return connection;
     });
     return connection;

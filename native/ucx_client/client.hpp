@@ -19,8 +19,7 @@ class Client : public ucx::PeerThread {
     std::shared_ptr<Connection> attach(std::unique_ptr<ucx::Worker> worker, base::Fd fd,
                                        const protocol::Token& token, const std::string& address,
                                        const std::string& peer,
-                                       Connection::Integrity integrity = false,
-                                       const Connection::Keys& keys = {});
+                                       Connection::Integrity integrity = false);
 
     // None of these blocks. An operation always completes, even if the client is closed. submit()
     // is as Link::submit().

@@ -58,7 +58,7 @@ class Connection::Receive : public ucx::Request {
     void note(client::Item& received, ucs_status_t status) {
         if (status != UCS_OK) {
             connection->broke_off(operation, received, status);
-        } else if (forged() || (expected && sum() != *expected)) {
+        } else if (expected && sum() != *expected) {
             connection->altered(operation, received);
         } else {
             connection->conversation_.segment_arrived(operation, received, length);
@@ -117,14 +117,11 @@ class Connection::SendRequest : public ucx::Request {
 };
 
 Connection::Connection(std::unique_ptr<ucx::Worker> worker, const protocol::Token& token,
-                       const std::string& address, std::string peer, Integrity integrity,
-                       const Keys& keys)
+                       const std::string& address, std::string peer, Integrity integrity)
     : ucx::Peer(std::move(worker), kReleaseTimeout),
       conversation_(token, std::move(peer), *this),
-      seals_(keys ? std::make_unique<protocol::Seals>(*keys) : nullptr),
       endpoint_(*worker_, address),
-      checked_(seals_ == nullptr &&
-               integrity.value_or(crosses_a_network_by_tcp(endpoint_.lanes()))) {
+      checked_(integrity.value_or(crosses_a_network_by_tcp(endpoint_.lanes()))) {
     worker_->on_message(static_cast<unsigned>(protocol::Message::reply), &on_message, this);
     // A first message at once, before UCX looks at its sockets again: where the server has gone by
     // then, UCX crashes as it sends the first one, until it has called Endpoint::on_error(). Nobody
@@ -148,7 +145,6 @@ ucs_status_t Connection::on_message(void* self, const void* header, std::size_t 
         {rendezvous ? nullptr : static_cast<const std::byte*>(data), rendezvous ? 0 : size},
         size,
         rendezvous ? data : nullptr,
-        std::nullopt,
         std::nullopt};
     try {
         try {
@@ -163,24 +159,6 @@ ucs_status_t Connection::on_message(void* self, const void* header, std::size_t 
 }
 
 void Connection::on_payload(const void* header, std::size_t header_size, Payload payload) {
-    std::string opened;
-    if (seals_ != nullptr) {
-        if (failed()) {
-            return;  // it is about to end
-        }
-        auto message = seals_->in.open_header(protocol::Message::reply,
-                                              {static_cast<const std::byte*>(header), header_size},
-                                              payload.size);
-        if (!message) {
-            throw base::Error(base::ErrorKind::integrity,
-                              "a reply was changed on its way, or is not its own");
-        }
-        opened = std::move(message->header);
-        header = opened.data();
-        header_size = opened.size();
-        payload.sealed = message->data;
-        payload.size = message->data.bytes;
-    }
     const auto decoded = protocol::read_header<protocol::ReplyHeader>(header, header_size);
     if (!decoded || decoded->token != token()) {
         return;
@@ -191,12 +169,6 @@ void Connection::on_payload(const void* header, std::size_t header_size, Payload
             throw base::Error(base::ErrorKind::integrity, "a reply was changed on its way");
         }
     }
-    std::optional<std::string> data;
-    if (payload.sealed && payload.descriptor == nullptr) {
-        data = seals_->in.open_data(*payload.sealed, payload.data);
-        payload.data = data ? std::as_bytes(std::span(*data)) : std::span<const std::byte>();
-    }
-    payload.forged = payload.sealed && payload.descriptor == nullptr && !data;
     on_reply(*decoded, payload);
 }
 
@@ -227,21 +199,8 @@ void Connection::send_request(client::Outgoing outgoing) {
     if (checked_) {
         protocol::append_sums(header, memory::crc32c(request->pieces));
     }
-    seal(*request, protocol::Message::request, header, request->body.size());
     ucx::Request::send(std::move(request), *worker_, endpoint, protocol::Message::request,
                        header.data(), header.size());
-}
-
-// Where all is encrypted: the header, and the data on its way.
-void Connection::seal(ucx::Request& request, protocol::Message kind, std::string& header,
-                      std::uint64_t data_bytes) {
-    if (seals_ == nullptr) {
-        return;
-    }
-    const std::uint64_t number = seals_->out.seal_header(kind, header, data_bytes);
-    if (data_bytes > 0) {
-        request.sealed = seals_->out.data(number, data_bytes);
-    }
 }
 
 void Connection::pump() {
@@ -273,7 +232,6 @@ void Connection::send_segment(const std::shared_ptr<client::Operation>& operatio
     if (checked_) {
         protocol::append_sums(bytes, memory::crc32c(request->pieces));
     }
-    seal(*request, protocol::Message::value, bytes, header.length);
     request->begin();
     ucx::Request::send(std::move(request), *worker_, endpoint_.get(), protocol::Message::value,
                        bytes.data(), bytes.size());
@@ -289,8 +247,8 @@ void Connection::on_reply(const protocol::ReplyHeader& header, const Payload& pa
         report_connected();
     }
     const std::span<const std::byte> data = payload.data;
-    const bool is_altered = payload.forged || (payload.sum && payload.descriptor == nullptr &&
-                                               memory::crc32c(data) != *payload.sum);
+    const bool is_altered =
+        payload.sum && payload.descriptor == nullptr && memory::crc32c(data) != *payload.sum;
     if (is_altered && header.item < operation->items.size()) {
         return altered(operation, operation->items[header.item]);
     }
@@ -298,7 +256,7 @@ void Connection::on_reply(const protocol::ReplyHeader& header, const Payload& pa
                            {reinterpret_cast<const char*>(data.data()), data.size()})) {
         receive(operation, header, payload);
     } else if (header.status == protocol::Status::altered) {
-        finish_altered(operation);
+        conversation_.finish(operation);
     } else if (header.status == protocol::Status::storage) {
         conversation_.finish(operation);  // segments of it that were sent before may still come
     } else {
@@ -327,9 +285,6 @@ void Connection::receive(const std::shared_ptr<client::Operation>& operation,
     request->length = header.length;
     request->expected = payload.sum;
     request->summed = payload.sum.has_value();
-    if (payload.sealed) {
-        request->opened = seals_->in.data(*payload.sealed);
-    }
     request->write = operation->large || header.reply_size >= client::Operation::kLargeBytes
                          ? memory::Write::past_caches
                          : memory::Write::cached;
@@ -339,31 +294,18 @@ void Connection::receive(const std::shared_ptr<client::Operation>& operation,
 
 void Connection::altered(const std::shared_ptr<client::Operation>& operation,
                          const client::Item& item) {
-    operation->fail(
-        base::ErrorKind::integrity,
-        {peer(), ": '", item.key, "' was changed on its way here: a message does not fit ",
-         encrypted() ? "its tag" : "its checksum"});
-    finish_altered(operation);
+    operation->fail(base::ErrorKind::integrity,
+                    {peer(), ": '", item.key,
+                     "' was changed on its way here: a message does not fit its checksum"});
+    conversation_.finish(operation);
 }
 
-// Checksums find accidents, which happen now and then. What does not fit its tag may be an attack:
-// where all is encrypted, the connection ends, and then the operation.
-void Connection::finish_altered(const std::shared_ptr<client::Operation>& operation) {
-    if (encrypted()) {
-        doom(base::ErrorKind::integrity,
-             "another message on the connection was changed on its way");
-    } else {
-        conversation_.finish(operation);
-    }
-}
-
-// The endpoint is failing, the server could not send what it promised, or there was no memory for
-// what came: of this reply nothing more will come that can be used.
+// The endpoint is failing, or the server could not send what it promised: of this reply nothing
+// more will come that can be used.
 void Connection::broke_off(const std::shared_ptr<client::Operation>& operation,
                            const client::Item& item, ucs_status_t status) {
-    operation->fail(
-        status == UCS_ERR_NO_MEMORY ? base::ErrorKind::memory : base::ErrorKind::server_lost,
-        {peer(), ": '", item.key, "' broke off: ", base::ucs_status_string(status)});
+    operation->fail(base::ErrorKind::server_lost,
+                    {peer(), ": '", item.key, "' broke off: ", base::ucs_status_string(status)});
     conversation_.finish(operation);
 }
 

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "client/conversation.hpp"
-#include "protocol/sealing.hpp"
 #include "protocol/sums.hpp"
 #include "ucx/endpoint.hpp"
 #include "ucx/peer.hpp"
@@ -19,19 +18,15 @@ class Connection : public ucx::Peer, private client::Conversation::Carrier {
   public:
     // Whether all messages have checksums; nullopt: where they go over TCP to another host.
     using Integrity = std::optional<bool>;
-    // With keys, all messages are encrypted. That does what checksums do, and more.
-    using Keys = std::optional<protocol::SessionKeys>;
 
     // Takes the worker that it alone uses. Throws Error(connect).
     Connection(std::unique_ptr<ucx::Worker> worker, const protocol::Token& token,
-               const std::string& address, std::string peer, Integrity integrity = false,
-               const Keys& keys = {});
+               const std::string& address, std::string peer, Integrity integrity = false);
 
     const protocol::Token& token() const { return conversation_.token(); }
     const std::string& peer() const { return conversation_.peer(); }
     std::vector<std::string> lanes() const { return endpoint_.lanes(); }
-    bool checked() const { return checked_ || encrypted(); }                // any thread
-    bool encrypted() const { return seals_ != nullptr; }                    // any thread
+    bool checked() const { return checked_; }                               // any thread
     bool failed() const override { return closed_ || endpoint_.failed(); }  // any thread
     // Whether the server has said that it ends. Any thread.
     bool leaving() const { return conversation_.leaving(); }
@@ -65,8 +60,6 @@ class Connection : public ucx::Peer, private client::Conversation::Carrier {
         std::size_t size;
         void* descriptor;
         protocol::Sum sum;
-        std::optional<protocol::Opener::Data> sealed;  // which message's data it is
-        bool forged = false;                           // `data` is not what was sent
     };
     // Handles a message that has come, or throws.
     void on_payload(const void* header, std::size_t header_size, Payload payload);
@@ -79,15 +72,12 @@ class Connection : public ucx::Peer, private client::Conversation::Carrier {
     void send_request(client::Outgoing outgoing) override;
     void pump() override;
     void on_stuck(const std::string& text) override;
-    void seal(ucx::Request& request, protocol::Message kind, std::string& header,
-              std::uint64_t data_bytes);
     void send_segment(const std::shared_ptr<client::Operation>& operation, client::Item& item,
                       std::uint32_t index);
     void receive(const std::shared_ptr<client::Operation>& operation,
                  const protocol::ReplyHeader& header, const Payload& payload);
     // A segment of it has come, but was changed on its way.
     void altered(const std::shared_ptr<client::Operation>& operation, const client::Item& item);
-    void finish_altered(const std::shared_ptr<client::Operation>& operation);
     void broke_off(const std::shared_ptr<client::Operation>& operation, const client::Item& item,
                    ucs_status_t status);
     base::TimePoint release(ucx::Progress& progress, base::TimePoint now);
@@ -98,7 +88,6 @@ class Connection : public ucx::Peer, private client::Conversation::Carrier {
     };
 
     client::Conversation conversation_;
-    const std::unique_ptr<protocol::Seals> seals_;  // nullptr where nothing is encrypted
     ucx::Endpoint endpoint_;
     const bool checked_;
     std::uint64_t active_sends_ = 0;

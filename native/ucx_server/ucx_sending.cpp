@@ -81,13 +81,7 @@ bool UcxSending::send(Message message) {
     if (checked_) {
         protocol::append_sums(header, sum_of(message));
     }
-    const std::uint64_t bytes = message.header.length;
     auto request = std::make_unique<InFlight>(shared_from_this(), std::move(message));
-    if (seals_ != nullptr) {
-        const std::uint64_t number =
-            seals_->out.seal_header(protocol::Message::reply, header, bytes);
-        request->sealed = bytes == 0 ? nullptr : seals_->out.data(number, bytes);
-    }
     ucx::Request::send(std::move(request), worker_, endpoint, protocol::Message::reply,
                        header.data(), header.size());
     return true;

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "protocol/sealing.hpp"
 #include "sessions/sending.hpp"
 #include "ucx/endpoint.hpp"
 
@@ -17,11 +16,9 @@ namespace ucxstore::ucx_server {
 // Each message in flight keeps this alive.
 class UcxSending : public sessions::Sending, public std::enable_shared_from_this<UcxSending> {
   public:
-    // With `seals`, all messages are encrypted.
     UcxSending(ucx::Worker& worker, const protocol::Token& token,
-               std::shared_ptr<sessions::ClientRecord> client,
-               std::shared_ptr<protocol::Seals> seals = nullptr)
-        : sessions::Sending(token, std::move(client)), worker_(worker), seals_(std::move(seals)) {}
+               std::shared_ptr<sessions::ClientRecord> client)
+        : sessions::Sending(token, std::move(client)), worker_(worker) {}
 
     // Makes the endpoint. Not inside UCX's callbacks. Throws Error(connect).
     void connect(const std::string& address);
@@ -42,7 +39,6 @@ class UcxSending : public sessions::Sending, public std::enable_shared_from_this
     void end() override;
 
     ucx::Worker& worker_;
-    const std::shared_ptr<protocol::Seals> seals_;
     std::unique_ptr<ucx::Endpoint> endpoint_;
     bool checked_ = false;
 };

@@ -20,9 +20,6 @@ constexpr auto kReleaseTimeout = std::chrono::seconds(5);
 // holds a worker, with its descriptors and shared memory.
 constexpr auto kMeetTimeout = std::chrono::seconds(20);
 
-// The largest request, where it is sealed.
-constexpr std::size_t kMostSealedRequest = protocol::sealed_bytes(protocol::kMaxRequestBytes);
-
 }  // namespace
 
 class UcxSession::UcxReceiver::Segment : public ucx::Request {
@@ -33,10 +30,7 @@ class UcxSession::UcxReceiver::Segment : public ucx::Request {
     }
     void completed(ucs_status_t status) override {
         using End = Sink::End;
-        sink_->done(status == UCS_ERR_NO_MEMORY ? End::no_memory
-                    : status != UCS_OK          ? End::broken_off
-                    : forged()                  ? End::forged
-                                                : End::arrived);
+        sink_->done(status == UCS_OK ? End::arrived : End::broken_off);
     }
 
   private:
@@ -47,10 +41,6 @@ void UcxSession::UcxReceiver::receive(Parcel parcel, std::unique_ptr<Sink> sink,
                                       std::uint64_t length, memory::Write write) {
     std::byte* const memory = sink->memory();
     auto segment = std::make_unique<Segment>(std::move(sink));
-    if (const auto found = sealed_.find(parcel); found != sealed_.end()) {
-        segment->opened = seals_->in.data(found->second);
-        sealed_.erase(found);
-    }
     segment->write = write;
     if (memory != nullptr) {
         segment->pieces.push_back({memory, length});
@@ -64,20 +54,19 @@ void UcxSession::UcxReceiver::receive(Parcel parcel, std::unique_ptr<Sink> sink,
 UcxSession::UcxSession(std::unique_ptr<ucx::Worker> worker, const sessions::Service& service,
                        std::weak_ptr<ucx::Progress> progress, sessions::Turns& turns,
                        const protocol::Token& token, const std::string& address,
-                       const sessions::Admitted& client, std::shared_ptr<protocol::Seals> seals)
+                       const sessions::Admitted& client)
     : ucx::Peer(std::move(worker), kReleaseTimeout),
       address_(address),
       client_(std::make_shared<sessions::ClientRecord>(service.counters,
                                                        service.places->take(client.origin), client,
                                                        service.ledger->open(client.origin))),
-      seals_(std::move(seals)),
       seat_(turns, client_->account(),
             [this] {
                 session_.guard([&] { session_.work(); });
                 return false;
             }),
-      sending_(std::make_shared<UcxSending>(*worker_, token, client_, seals_)),
-      receiver_(*worker_, seals_.get()),
+      sending_(std::make_shared<UcxSending>(*worker_, token, client_)),
+      receiver_(*worker_),
       session_(service, std::move(progress), token, client_, sending_, receiver_, seat_) {
     ucx::Endpoint::check_address(*worker_, address);
     worker_->on_message(static_cast<unsigned>(protocol::Message::request), &on_request_message,
@@ -98,7 +87,7 @@ void UcxSession::meet() {
     try {
         worker_->fences().shut();  // UCX has the client's connections
         sending_->connect(address_);
-        client_->set_lanes(sending_->lanes(), seals_ != nullptr);
+        client_->set_lanes(sending_->lanes(), false);
         session_.on_ping(*first_ping_);
         if (leaving_) {
             session_.leave();
@@ -165,21 +154,6 @@ protocol::Sum UcxSession::take_sums(const void* header, std::size_t& header_size
     return sum;
 }
 
-std::optional<UcxSession::Whole> UcxSession::open(protocol::Message kind, const void* header,
-                                                  std::size_t header_size, std::size_t data_size) {
-    Whole whole{{static_cast<const std::byte*>(header), header_size}, data_size, {}};
-    if (seals_ == nullptr || client_->closed()) {
-        return whole;
-    }
-    whole.sealed = seals_->in.open_header(kind, whole.plain, data_size);
-    if (!whole.sealed) {
-        session_.refuse("a message that this client has not sent, or not now");
-        return std::nullopt;
-    }
-    whole.data_bytes = whole.sealed->data.bytes;
-    return whole;
-}
-
 template <typename Handle>
 void UcxSession::in_round(Handle handle) {
     const base::Clock::duration before = base::worked();
@@ -192,49 +166,40 @@ ucs_status_t UcxSession::on_request_message(void* self, const void* header, std:
                                             void* data, std::size_t size,
                                             const ucp_am_recv_param_t* param) {
     auto& session = *static_cast<UcxSession*>(self);
-    std::optional<Whole> whole;
-    session.session_.guard([&] {
-        const std::size_t most =
-            session.seals_ == nullptr ? protocol::kMaxRequestBytes : kMostSealedRequest;
-        if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV || size > most) {
-            throw base::Error(base::ErrorKind::protocol, "a request that is too large");
-        }
-        whole = session.open(protocol::Message::request, header, header_size, size);
-    });
-    if (!whole) {
-        return UCS_OK;
-    }
     session.in_round([&] {
-        session.session_.dispatch<protocol::RequestHeader>(
-            whole->header().data(), whole->header().size(),
-            [&](const protocol::RequestHeader& decoded) {
-                std::size_t plain_header = whole->header().size();
-                const protocol::Sum sum =
-                    session.take_sums(whole->header().data(), plain_header,
-                                      (decoded.flags & protocol::kChecked) != 0);
-                std::span<const std::byte> body(static_cast<const std::byte*>(data), size);
-                std::optional<std::string> opened;
-                if (whole->sealed) {
-                    opened = session.seals_->in.open_data(whole->sealed->data, body);
-                    body =
-                        opened ? std::as_bytes(std::span(*opened)) : std::span<const std::byte>();
-                }
-                if ((whole->sealed && !opened) || (sum && memory::crc32c(body) != *sum)) {
-                    return session.session_.on_altered(decoded);
-                }
-                if (session.sending_->connected()) {
-                    session.session_.on_request(decoded, body);
-                } else if (decoded.op == protocol::Op::ping) {
-                    if (sum) {
-                        session.sending_->check();
-                    }
-                    session.first_ping_ = decoded;
-                } else {
-                    throw base::Error(base::ErrorKind::protocol, "a request before the first ping");
-                }
-            });
+        session.session_.guard([&] {
+            if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV ||
+                size > protocol::kMaxRequestBytes) {
+                throw base::Error(base::ErrorKind::protocol, "a request that is too large");
+            }
+            session.handle_request(header, header_size,
+                                   {static_cast<const std::byte*>(data), size});
+        });
     });
     return UCS_OK;
+}
+
+void UcxSession::handle_request(const void* header, std::size_t header_size,
+                                std::span<const std::byte> body) {
+    session_.dispatch<protocol::RequestHeader>(
+        header, header_size, [&](const protocol::RequestHeader& decoded) {
+            std::size_t plain_header = header_size;
+            const protocol::Sum sum =
+                take_sums(header, plain_header, (decoded.flags & protocol::kChecked) != 0);
+            if (sum && memory::crc32c(body) != *sum) {
+                return session_.on_altered(decoded);
+            }
+            if (sending_->connected()) {
+                session_.on_request(decoded, body);
+            } else if (decoded.op == protocol::Op::ping) {
+                if (sum) {
+                    sending_->check();
+                }
+                first_ping_ = decoded;
+            } else {
+                throw base::Error(base::ErrorKind::protocol, "a request before the first ping");
+            }
+        });
 }
 
 ucs_status_t UcxSession::on_value_message(void* self, const void* header, std::size_t header_size,
@@ -242,53 +207,32 @@ ucs_status_t UcxSession::on_value_message(void* self, const void* header, std::s
                                           const ucp_am_recv_param_t* param) {
     auto& session = *static_cast<UcxSession*>(self);
     const bool rendezvous = param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV;
-    std::optional<Whole> whole;
-    session.session_.guard(
-        [&] { whole = session.open(protocol::Message::value, header, header_size, size); });
-    if (!whole) {
-        return UCS_OK;
-    }
     bool kept = false;
     session.in_round([&] {
         session.session_.dispatch<protocol::ValueHeader>(
-            whole->header().data(), whole->header().size(),
-            [&](const protocol::ValueHeader& decoded) {
-                std::size_t plain_header = whole->header().size();
-                const protocol::Sum sum = session.take_sums(whole->header().data(), plain_header,
-                                                            session.sending_->checks());
+            header, header_size, [&](const protocol::ValueHeader& decoded) {
+                std::size_t plain_header = header_size;
+                const protocol::Sum sum =
+                    session.take_sums(header, plain_header, session.sending_->checks());
                 if (plain_header < sizeof(decoded)) {
                     throw base::Error(base::ErrorKind::protocol, "a value without a header");
                 }
                 const std::size_t key_size = plain_header - sizeof(decoded);
-                if (whole->data_bytes != decoded.length || key_size > protocol::kMaxKeyBytes) {
+                if (size != decoded.length || key_size > protocol::kMaxKeyBytes) {
                     throw base::Error(base::ErrorKind::protocol,
                                       "a value that is not as long as it says");
                 }
                 if (!session.sending_->connected()) {
                     throw base::Error(base::ErrorKind::protocol, "a value before the first ping");
                 }
-                const std::string key(
-                    reinterpret_cast<const char*>(whole->header().data()) + sizeof(decoded),
-                    key_size);
+                const std::string key(static_cast<const char*>(header) + sizeof(decoded), key_size);
                 sessions::ArrivingValue::Bytes bytes{{}, rendezvous ? data : nullptr, sum};
-                std::optional<std::string> opened;
-                if (rendezvous && whole->sealed) {
-                    session.receiver_.note(data, whole->sealed->data);
-                } else if (!rendezvous) {
+                if (!rendezvous) {
                     bytes.data = {static_cast<const std::byte*>(data), size};
-                    if (whole->sealed) {
-                        opened = session.seals_->in.open_data(whole->sealed->data, bytes.data);
-                        bytes.forged = !opened;
-                        bytes.data = opened ? std::as_bytes(std::span(*opened))
-                                            : std::span<const std::byte>();
-                    }
                 }
                 kept = session.session_.on_value(decoded, key, bytes);
             });
     });
-    if (rendezvous && !kept) {
-        session.receiver_.forget(data);
-    }
     return kept ? UCS_INPROGRESS : UCS_OK;
 }
 

@@ -4,9 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
 
-#include "protocol/sealing.hpp"
 #include "protocol/sums.hpp"
 #include "sessions/session.hpp"
 #include "sessions/yielding.hpp"
@@ -17,12 +15,11 @@ namespace ucxstore::ucx_server {
 
 class UcxSession : public ucx::Peer, public sessions::Yielding {
   public:
-    // Takes the worker. `address` is the client's. With `seals`, all messages are encrypted. Throws
-    // Error(connect).
+    // Takes the worker. `address` is the client's. Throws Error(connect).
     UcxSession(std::unique_ptr<ucx::Worker> worker, const sessions::Service& service,
                std::weak_ptr<ucx::Progress> progress, sessions::Turns& turns,
                const protocol::Token& token, const std::string& address,
-               const sessions::Admitted& client, std::shared_ptr<protocol::Seals> seals = nullptr);
+               const sessions::Admitted& client);
     ~UcxSession() override;
 
     void lose() noexcept override { client_->doom(); }
@@ -41,27 +38,16 @@ class UcxSession : public ucx::Peer, public sessions::Yielding {
     // Receives what comes by rendezvous: a parcel is UCX's descriptor.
     class UcxReceiver : public sessions::Receiver {
       public:
-        UcxReceiver(ucx::Worker& worker, protocol::Seals* seals) : worker_(worker), seals_(seals) {}
+        explicit UcxReceiver(ucx::Worker& worker) : worker_(worker) {}
         void receive(Parcel parcel, std::unique_ptr<Sink> sink, std::uint64_t length,
                      memory::Write write) override;
         // UCX then ends the transfer at the client, too.
-        void drop(Parcel parcel) override {
-            sealed_.erase(parcel);
-            base::ucp_am_data_release(worker_.get(), parcel);
-        }
-        // Notes that what comes in a parcel is the data of a sealed message; or that nobody will
-        // receive or drop it.
-        void note(Parcel parcel, const protocol::Opener::Data& data) {
-            sealed_.insert_or_assign(parcel, data);
-        }
-        void forget(Parcel parcel) { sealed_.erase(parcel); }
+        void drop(Parcel parcel) override { base::ucp_am_data_release(worker_.get(), parcel); }
 
       private:
         class Segment;
 
         ucx::Worker& worker_;
-        protocol::Seals* const seals_;
-        std::unordered_map<Parcel, protocol::Opener::Data> sealed_;
     };
 
     // Makes the endpoint once the client's first message has come. So UCX always uses the
@@ -78,20 +64,9 @@ class UcxSession : public ucx::Peer, public sessions::Yielding {
     template <typename Handle>
     void in_round(Handle handle);
 
-    // A message as it was sent: its header, and how many bytes of data it has.
-    struct Whole {
-        std::span<const std::byte> plain;  // where nothing is encrypted
-        std::uint64_t data_bytes;
-        std::optional<protocol::Opener::Opened> sealed;
-
-        std::span<const std::byte> header() const {
-            return sealed ? std::as_bytes(std::span(sealed->header)) : plain;
-        }
-    };
-    // nullopt where it is not what was sent: then the session ends.
-    std::optional<Whole> open(protocol::Message kind, const void* header, std::size_t header_size,
-                              std::size_t data_size);
-
+    // Throws Error(protocol) where the client breaks the protocol.
+    void handle_request(const void* header, std::size_t header_size,
+                        std::span<const std::byte> body);
     static ucs_status_t on_request_message(void* self, const void* header, std::size_t header_size,
                                            void* data, std::size_t size,
                                            const ucp_am_recv_param_t* param);
@@ -101,7 +76,6 @@ class UcxSession : public ucx::Peer, public sessions::Yielding {
 
     const std::string address_;
     const std::shared_ptr<sessions::ClientRecord> client_;
-    const std::shared_ptr<protocol::Seals> seals_;  // nullptr where nothing is encrypted
     sessions::Turns::Seat seat_;
     const std::shared_ptr<UcxSending> sending_;
     UcxReceiver receiver_;

@@ -28,13 +28,12 @@ UcxThread::~UcxThread() { close(1s); }
 
 void UcxThread::attach(std::unique_ptr<ucx::Worker> worker, base::Fd fd,
                        const protocol::Token& token, const std::string& address,
-                       const sessions::Admitted& client, const Keys& keys) {
+                       const sessions::Admitted& client) {
     const ucx::Callers callers = ucx::callers_of(fd.get(), address);
     adopt(std::move(worker), std::move(fd), [&](std::unique_ptr<ucx::Worker> taken) {
         taken->fences().open(callers.hosts, callers.user);
-        auto session = std::make_shared<UcxSession>(
-            std::move(taken), service_, progress(), turns_, token, address, client,
-            keys ? std::make_shared<protocol::Seals>(*keys) : nullptr);
+        auto session = std::make_shared<UcxSession>(std::move(taken), service_, progress(), turns_,
+                                                    token, address, client);
         ++service_.counters->sessions;
         return session;
     });

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -18,12 +17,9 @@ class UcxThread : public ucx::PeerThread, public sessions::YieldingThread {
               int index);
     ~UcxThread() override;
 
-    // With keys, all of a session's messages are encrypted.
-    using Keys = std::optional<protocol::SessionKeys>;
     // Starts a session; its endpoint exists on return. Throws Error(connect).
     void attach(std::unique_ptr<ucx::Worker> worker, base::Fd fd, const protocol::Token& token,
-                const std::string& address, const sessions::Admitted& client,
-                const Keys& keys = {});
+                const std::string& address, const sessions::Admitted& client);
     std::size_t sessions() { return peers(); }
     // As TaskThread::post().
     bool post(threads::Task task) { return progress()->post(std::move(task)); }

@@ -173,6 +173,25 @@ def test_a_server_without_ucx_takes_no_options_of_it(options: Mapping[str, objec
         Server("memory://", network="tcp", **options)
 
 
+def test_what_is_encrypted_goes_over_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (RDMA_AT_START, RDMA_AT_HANDSHAKE):
+        monkeypatch.setattr(name, lambda: True)
+    monkeypatch.setattr(connections, "has_rdma", lambda: True)
+    with Server("memory://", secret=SECRET, encrypt=True) as server:
+        for encrypt in (None, True):
+            assert is_plain_tcp(server, secret=SECRET, encrypt=encrypt)
+        for options, asked in zip(ASKING, ("network", "local", "ucx"), strict=True):
+            said = rf"the server encrypts \(encrypt=True\), and {asked}.* use network=\"tcp\""
+            with pytest.raises(ConnectError, match=said):
+                is_plain_tcp(server, secret=SECRET, **options)
+        monkeypatch.setenv("UCX_TLS", "tcp")
+        assert is_plain_tcp(server, secret=SECRET)
+    with pytest.raises(ValueError, match=r"^network: 'ucx' and encrypt=True exclude"):
+        UcxStore("ucx://127.0.0.1:1", secret=SECRET, encrypt=True, network="ucx")
+    with pytest.raises(ValueError, match=r"^network: 'ucx' and encrypt exclude"):
+        Server("memory://", secret=SECRET, encrypt=True, network="ucx")
+
+
 def test_an_attach_by_ucx_that_was_not_offered(plain: Server) -> None:
     place = HostPort.parse(plain.address.removeprefix("ucx://"))
     with (

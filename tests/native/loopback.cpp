@@ -72,17 +72,15 @@ Loopback::~Loopback() {
     server.reset();
 }
 
-std::shared_ptr<Connection> Loopback::connect(Client& from, Connection::Integrity integrity,
-                                              const Connection::Keys& keys) {
+std::shared_ptr<Connection> Loopback::connect(Client& from, Connection::Integrity integrity) {
     ControlPair pair = control_pair();
     const Token token = new_token();
     auto ours = from.open(-1, SharedMemory::on);
     auto theirs = server->open(-1, SharedMemory::on);
     const std::string address = theirs->address();
-    server->attach(std::move(theirs), std::move(pair.one), token, ours->address(), {"client"},
-                   keys ? UcxThread::Keys({keys->receive, keys->send}) : std::nullopt);
-    auto made = from.attach(std::move(ours), std::move(pair.other), token, address, "server",
-                            integrity, keys);
+    server->attach(std::move(theirs), std::move(pair.one), token, ours->address(), {"client"});
+    auto made =
+        from.attach(std::move(ours), std::move(pair.other), token, address, "server", integrity);
     const auto ping = call_operation(Op::ping, "");
     from.submit(made, ping);
     finish(ping);

@@ -32,9 +32,7 @@ class Loopback {
     ~Loopback();
 
     std::shared_ptr<Connection> connect() { return connect(*client); }
-    // `keys`: the client's.
-    std::shared_ptr<Connection> connect(Client& from, Connection::Integrity integrity = false,
-                                        const Connection::Keys& keys = {});
+    std::shared_ptr<Connection> connect(Client& from, Connection::Integrity integrity = false);
 
     // Waits for the operation and throws its failure.
     void run(const std::shared_ptr<Operation>& operation);

@@ -123,6 +123,11 @@ class ClientOptions:
             object.__setattr__(self, name, value)
         if self.encrypt and self.secret is None:
             raise ValueError("encrypt: it needs a secret, which the keys are made from")
+        if self.encrypt and self.network == "ucx":
+            raise ValueError(
+                "network: 'ucx' and encrypt=True exclude one another, as UCX encrypts nothing; "
+                "take network='tcp'"
+            )
 
     @classmethod
     def of(

@@ -112,6 +112,11 @@ class Greeting:
         """Tell whether the server is on this host, as far as its address says."""
         return bool(self._sock.getpeername()[0] == self._sock.getsockname()[0])
 
+    @property
+    def encrypts(self) -> bool:
+        """Whether the server encrypts what goes over a network."""
+        return self._handshake.encrypts
+
     def fileno(self) -> int:
         """Return the descriptor of the connection."""
         return self._sock.fileno()

@@ -248,6 +248,13 @@ class Connector:
         """Use the way over a network that is asked for, or else the best one."""
         key, welcome = self._key, greeting.welcome
         asks = _asks_for_ucx(key)
+        if greeting.encrypts:
+            if asks:
+                raise ConnectError(
+                    f"{key.server}: the server encrypts (encrypt=True), and {asks} was given here, "
+                    'but UCX encrypts nothing: use network="tcp"'
+                )
+            return self._stay(greeting, deadline)
         if asks and not welcome.offers_ucx:
             raise ConnectError(
                 f"{key.server}: {asks} was given here, and the server does not offer UCX: start it "
@@ -304,7 +311,6 @@ class Connector:
         """Connect over UCX; through its shared memory only if both sides ask for that."""
         server = self._key.server
         shares_memory = self._key.local == "ucx" and greeting.welcome.shares_memory
-        keys = greeting.agree()
         try:
             client = _clients.of(ucx, deadline)
             port = client.open(greeting.fileno(), self._key.integrity, shares_memory)
@@ -313,7 +319,7 @@ class Connector:
         fd, address = greeting.attach(port.address, shares_memory=shares_memory)
         try:
             token = greeting.welcome.token
-            return port.attach(fd, token, address, str(server), _left(deadline), keys)
+            return port.attach(fd, token, address, str(server), _left(deadline))
         except ResourceError as error:
             raise ConnectError(f"{server}: {error}") from error
         except (ConnectError, RequestTimeoutError, ServerLostError) as error:

@@ -110,7 +110,7 @@ GIVEN = {
     "create": False,
     "check": False,
     "data_ports": "7500-7599",
-    "network": "ucx",
+    "network": "auto",
     "encrypt": True,
 }
 

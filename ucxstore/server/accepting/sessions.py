@@ -159,7 +159,6 @@ class NewSessions:
                     client.peer,
                     client.rights,
                     client.origin,
-                    handshake.keys,
                 )
             except Exception as error:
                 refuse(answer, RejectCode.FAILED, f"the server could not connect back: {error}")

@@ -142,7 +142,8 @@ class ServerKeywords(WorkerKeywords, total=False):
     encrypt : bool
         Encrypt what goes over a network, and refuse clients that do not; needs a secret, and
         OpenSSL 3 (default: no). Keys and values, by AES-256-GCM; both sides need OpenSSL. Clients
-        of this host that share the server's memory have no use for it.
+        of this host that share the server's memory have no use for it. All others go over plain
+        TCP: UCX encrypts nothing, and is not offered.
     max_sessions : int
         How many clients may be connected at once; for one more, the server disconnects the one that
         has been idle for longest, of the host or user with the most clients (default: 4096). That

@@ -289,7 +289,8 @@ class ServerOptions:
         "encrypt what goes over a network, and refuse clients that do not; needs a secret, and "
         "OpenSSL 3",
         """Keys and values, by AES-256-GCM; both sides need OpenSSL. Clients of this host that share
-        the server's memory have no use for it.""",
+        the server's memory have no use for it. All others go over plain TCP: UCX encrypts nothing,
+        and is not offered.""",
         group="connections and threads",
     )
     max_sessions: int = option(
@@ -355,6 +356,10 @@ class ServerOptions:
             raise ValueError("mapped_limit: with local=False, clients map nothing")
         if self.encrypt and self.secret is None:
             raise ValueError("encrypt: it needs a secret, which the keys are made from")
+        if self.encrypt and self.network == "ucx":
+            raise ValueError(
+                "network: 'ucx' and encrypt exclude one another, as UCX encrypts nothing"
+            )
 
     @classmethod
     def of(cls, bind: str | HostPort, options: ServerKeywords) -> "ServerOptions":

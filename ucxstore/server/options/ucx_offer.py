@@ -28,7 +28,7 @@ class UcxOffer:
 def offer_of(
     options: ServerOptions, environment: Mapping[str, str], *, rdma: bool
 ) -> UcxOffer | None:
-    """Return how a server offers UCX; ``None`` if it does not.
+    """Return how a server offers UCX; ``None`` if it does not, as where it encrypts.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def offer_of(
     """
     network, config = options.network_way, options.ucx_config
     is_asked = network == "ucx" or options.asks_for_ucx or bool(environment.get("UCX_TLS"))
-    if network == "tcp" or not (is_asked or rdma):
+    if options.encrypt or network == "tcp" or not (is_asked or rdma):
         return None
     if not is_asked:
         return UcxOffer(config=without_tcp(config), is_asked=False, over_tcp=False)
