@@ -114,6 +114,13 @@ def memory_server() -> Iterator[Server]:
         yield server
 
 
+@pytest.fixture
+def ucx_address() -> Iterator[str]:
+    """The address of a server that offers UCX."""
+    with Server("memory://", network="ucx") as server:
+        yield server.address
+
+
 @pytest.fixture(scope="session")
 def directory_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("served")

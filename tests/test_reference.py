@@ -72,7 +72,7 @@ def variables_in(folder: Path, *, leave_out: Path | None = None) -> set[str]:
 def test_the_page_of_variables_has_all() -> None:
     derived = {each.variable for each in OPTIONS.values()} | {SERVE_PREFIX}
     there = variables_in(ROOT / "ucxstore") | variables_in(ROOT / "native")
-    assert {"UCXSTORE_SECRET", "UCXSTORE_GATE", CONFIG_VARIABLE} <= there | {CONFIG_VARIABLE}
+    assert {"UCXSTORE_SECRET", "UCXSTORE_LOCAL", CONFIG_VARIABLE} <= there | {CONFIG_VARIABLE}
     text = (ROOT / "docs/reference/environment.md").read_text()
     named = set(NAME.findall(text))
     assert there - derived <= named

@@ -40,19 +40,9 @@ def join(values: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), or
 
 def ucx_version() -> str: ...
 
-def tcp_ends(address: bytes) -> list[tuple[bytes, int]]:
-    """
-    Where the worker of a UCX address listens over TCP, but for the loopback: the bytes of each IP address, and the port. None where the address cannot be read.
-    """
-
 def user_at_other_end(fd: int) -> int | None:
     """
     The user id of the process at the other end of a connection of this host; None where the kernel does not tell.
-    """
-
-def shut(fd: int) -> None:
-    """
-    Shut a socket that listens over IP to all, as those of UCX are at first. Raises ConnectError where the kernel has no way that this process may use.
     """
 
 class Operation:

@@ -1,8 +1,6 @@
 // ucxstore._core: the native core as Python sees it. No logic here, only conversion; the GIL is
 // released wherever anything could wait.
 #include <span>
-#include <tuple>
-#include <vector>
 
 #include "base/ucx_library.hpp"
 #include "bindings/gil.hpp"
@@ -21,22 +19,12 @@
 #include "client/array.hpp"
 #include "memory/recycler.hpp"
 #include "protocol/keys.hpp"
-#include "ucx/address.hpp"
-#include "ucx/fence.hpp"
 #include "ucx/network.hpp"
 
 using namespace nb::literals;
 
 namespace ucxstore::bindings {
 namespace {
-
-std::vector<std::tuple<nb::bytes, int>> to_ends(const nb::bytes& address) {
-    std::vector<std::tuple<nb::bytes, int>> found;
-    for (const auto& [host, port] : ucx::tcp_ends(to_string(address))) {
-        found.emplace_back(nb::bytes(host.bytes.data(), host.v6 ? 16 : 4), port);
-    }
-    return found;
-}
 
 // Values of any dtype, as bytes.
 using Values = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
@@ -92,16 +80,9 @@ NB_MODULE(_core, module) {
                "Values of whole pages that lie in shared memory or in files, mapped one after the "
                "other; None where that cannot be.");
     module.def("ucx_version", &ucx_version);
-    module.def(
-        "tcp_ends", &to_ends, "address"_a,
-        "Where the worker of a UCX address listens over TCP, but for the loopback: the bytes "
-        "of each IP address, and the port. None where the address cannot be read.");
     module.def("user_at_other_end", &ucx::user_at_other_end, "fd"_a,
                "The user id of the process at the other end of a connection of this host; None "
                "where the kernel does not tell.");
-    module.def("shut", &ucx::shut, "fd"_a,
-               "Shut a socket that listens over IP to all, as those of UCX are at first. Raises "
-               "ConnectError where the kernel has no way that this process may use.");
 
     nb::class_<PyOperation>(module, "Operation")
         .def_prop_ro("done", &PyOperation::done)

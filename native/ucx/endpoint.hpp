@@ -11,7 +11,7 @@ namespace ucxstore::ucx {
 
 class Endpoint {
   public:
-    // Throws Error(connect) for an address that would make UCX abort.
+    // Throws Error(connect) for an address that is none of a UCX like this one.
     static void check_address(const Worker& worker, const std::string& address);
 
     // `address` is the peer's UCX worker address. Throws Error(connect).

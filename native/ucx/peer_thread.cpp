@@ -37,10 +37,6 @@ bool may_share_memory(int fd) {
     return (!peer || is_of_this_host(peer->host)) && user_at_other_end(fd) == geteuid();
 }
 
-// How many workers are given up, one after another, because somebody has connected to what they
-// listen on in the moment before that has a fence.
-constexpr int kMostKnocks = 20;
-
 }  // namespace
 
 PeerThread::PeerThread(const Options& options, bool polling, std::string name, const char* closed)
@@ -58,15 +54,7 @@ PeerThread::~PeerThread() { close(1s); }
 
 std::unique_ptr<Worker> PeerThread::open(int fd, SharedMemory memory) {
     const auto context = this->context(fd, memory);
-    for (int left = kMostKnocks;; --left) {
-        try {
-            return progress_->call([&] { return std::make_unique<Worker>(context); }, closed_text_);
-        } catch (const Knocked&) {
-            if (left == 0) {
-                throw;
-            }
-        }
-    }
+    return progress_->call([&] { return std::make_unique<Worker>(context); }, closed_text_);
 }
 
 // A context for this connection. Not on the progress thread: it takes long, and waits for the GIL

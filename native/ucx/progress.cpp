@@ -255,9 +255,6 @@ bool Progress::arm_idle(base::TimePoint now) {
                 one.armed = false;
                 one.worker->used = true;
             }
-            if (!one.armed && one.worker->fences().guarded()) {
-                one.worker->used = true;  // the events were taken in, and are told once
-            }
         }
         all = all && one.armed;
     }

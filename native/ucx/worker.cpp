@@ -1,6 +1,5 @@
 #include "ucx/worker.hpp"
 
-#include <poll.h>
 #include <sys/eventfd.h>
 
 #include <array>
@@ -35,7 +34,6 @@ void require_descriptors() {
 
 Worker::Worker(std::shared_ptr<const Context> context) : context_(std::move(context)) {
     require_descriptors();
-    const WorkerFences::Before before;
     const base::AsyncThreadWatch watch;
     ucp_worker_params_t params{};
     params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_EVENTS;
@@ -53,7 +51,6 @@ Worker::Worker(std::shared_ptr<const Context> context) : context_(std::move(cont
                 "asking UCX for its address");
     address_.assign(reinterpret_cast<const char*>(address), length);
     base::ucp_worker_release_address(worker, address);
-    worker_fences_.emplace(before, address_);
 
     base::check(base::ucp_worker_get_efd(worker, &event_fd_),
                 "asking UCX for its event descriptor");
@@ -69,12 +66,6 @@ void Worker::on_message(unsigned id, ucp_am_recv_callback_t callback, void* argu
     params.flags = UCP_AM_FLAG_WHOLE_MSG;
     base::check(base::ucp_worker_set_am_recv_handler(get(), &params),
                 "registering a UCX message handler");
-}
-
-// Without looking at what has come over TCP.
-bool Worker::has_events() {
-    pollfd event{.fd = event_fd_, .events = POLLIN, .revents = 0};
-    return used || !arm() || poll(&event, 1, 0) > 0;
 }
 
 std::atomic<Worker*> Worker::leaked_ = nullptr;

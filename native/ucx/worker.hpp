@@ -6,7 +6,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <unordered_set>
 
@@ -14,7 +13,6 @@
 #include "threads/thread_bound.hpp"
 #include "ucx/context.hpp"
 #include "ucx/distance.hpp"
-#include "ucx/worker_fences.hpp"
 
 namespace ucxstore::ucx {
 
@@ -32,15 +30,9 @@ class Worker {
     const std::string& address() const { return address_; }
     int event_fd() const { return event_fd_; }
 
-    // Who may connect to what UCX listens on: nobody, until it is opened.
-    WorkerFences& fences() { return *worker_fences_; }
-
     // One round; whether anything happened.
     bool progress() {
         thread.check("Worker::progress");
-        if (worker_fences_->guarded() && !worker_fences_->may_look(has_events())) {
-            return false;
-        }
         return base::ucp_worker_progress(handle_.get()) != 0;
     }
 
@@ -86,15 +78,12 @@ class Worker {
 
   private:
     // All leaked workers, linked so that a leak checker can reach them.
-    bool has_events();
-
     static std::atomic<Worker*> leaked_;
     Worker* leaked_before_ = nullptr;
 
     std::shared_ptr<const Context> context_;
     base::WorkerHandle handle_;
     std::string address_;
-    std::optional<WorkerFences> worker_fences_;  // always there once it is made
     int event_fd_ = -1;
 };
 

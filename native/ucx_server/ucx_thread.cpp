@@ -3,8 +3,6 @@
 #include <utility>
 #include <vector>
 
-#include "ucx/callers.hpp"
-
 namespace ucxstore::ucx_server {
 
 using namespace std::chrono_literals;
@@ -29,9 +27,7 @@ UcxThread::~UcxThread() { close(1s); }
 void UcxThread::attach(std::unique_ptr<ucx::Worker> worker, base::Fd fd,
                        const protocol::Token& token, const std::string& address,
                        const sessions::Admitted& client) {
-    const ucx::Callers callers = ucx::callers_of(fd.get(), address);
     adopt(std::move(worker), std::move(fd), [&](std::unique_ptr<ucx::Worker> taken) {
-        taken->fences().open(callers.hosts, callers.user);
         auto session = std::make_shared<UcxSession>(std::move(taken), service_, progress(), turns_,
                                                     token, address, client);
         ++service_.counters->sessions;

@@ -12,7 +12,7 @@ from ucxstore.protocol.driver import carry_out, without_waiting
 from ucxstore.protocol.frames import Attach, Welcome
 from ucxstore.protocol.handshake import Send, ServerHandshake, Steps
 
-WELCOME = Welcome(b"t" * 16, b"i" * 16, read_only=False)
+WELCOME = Welcome(b"t" * 16, b"i" * 16, read_only=False, offers_ucx=True)
 
 type Behaviour = Callable[[socket.socket], None]
 

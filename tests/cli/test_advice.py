@@ -31,7 +31,7 @@ RDMA = {"rc_mlx5": ["mlx5_0:1"], "tcp": ["eth0"]}
 
 
 def advise(library: UcxLibrary, machine: Machine, way: Way, local: Local) -> list[Finding]:
-    ports = Ports(control="h:7400", data=[], listening=[])
+    ports = Ports(control="h:7400", data=[])
     return [*advise_on_machine(library, machine), *advise_on_way(ports, way, local)]
 
 
@@ -82,7 +82,6 @@ def test_rdma() -> None:
         (replace(LIBRARY, origin="wheel"), MACHINE, "note", "wheel"),
         (LIBRARY, replace(MACHINE, transports=None), "note", "ucx_info"),
         (LIBRARY, replace(MACHINE, open_files=256), "note", "256 files"),
-        (LIBRARY, replace(MACHINE, no_fence="no way"), "note", "nor reached, over UCX: no way"),
     ],
 )
 def test_what_else_there_is_to_say(
@@ -103,7 +102,7 @@ def test_there_is_advice_on_each_failure(step: str, error: Exception) -> None:
 
 
 def test_advice_on_ports() -> None:
-    ports = Ports(control="h:7400", data=["10.0.0.1:7500"], listening=[])
+    ports = Ports(control="h:7400", data=["10.0.0.1:7500"])
     far = Way(lanes=["tcp/eth0"], same_host=False, round_trip=1e-4)
     _, finding = advise_on_way(ports, far, "auto")
     assert "at h:7400 and at UCX's ports" in finding.what

@@ -32,7 +32,6 @@ SIDE = Side(
     ucx="1.21.0 (system: /usr/lib/libucp.so.0)",
     transports={"tcp": ["eth0"]},
     locked_memory=-1,
-    no_fence="",
     container=False,
     environment={},
     devices=["eth0, 25000 Mb/s, mlx5_core, MTU 9000"],
@@ -106,12 +105,6 @@ def test_without_ucx_plain_tcp_is_tried() -> None:
         "ucx tcp": "the other host has no UCX",
         "ucx rdma": "the other host has no UCX",
     }
-    fenceless = replace(RDMA, no_fence="Operation not permitted")
-    assert tried(fenceless, RDMA)["ucx tcp"] == (
-        "this host cannot guard UCX's sockets: Operation not permitted"
-    )
-    off = replace(fenceless, environment={"UCXSTORE_GATE": "off"})
-    assert tried(off, RDMA)["ucx tcp"] == ""
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ import yaml
 
 from tests.deploy.files import DEPLOY, MANIFESTS, ROOT, documents
 from ucxstore.server import Server
-from ucxstore.server.options.server_options import LOOPBACK, ServerOptions
 
 FOLDER = DEPLOY / "kubernetes"
 KUSTOMIZATION = documents(FOLDER / "kustomization.yaml")[0]
@@ -118,19 +117,12 @@ def test_the_client_names_every_server() -> None:
     assert address == f"ucx://{','.join(hosts)}"
 
 
-def test_the_network_lets_clients_in_at_the_ports_of_ucx() -> None:
-    [word] = [word for word in CONTAINER["args"] if word.startswith("--data-ports=")]
-    options = ServerOptions.of(LOOPBACK, {"data_ports": word.partition("=")[2]})
-    assert options.data_ports is not None
-    first, last = options.data_ports
+def test_the_network_lets_clients_in_at_one_port() -> None:
     [policy] = documents(FOLDER / "network.yaml")
     clients, prometheus = policy["spec"]["ingress"]
-    assert clients["ports"] == [{"port": "ucxstore"}, {"port": first, "endPort": last}]
+    assert clients["ports"] == [{"port": "ucxstore"}]
     assert prometheus["ports"] == [{"port": "metrics"}]
     assert {"ucxstore", "metrics"} == {port["name"] for port in CONTAINER["ports"]}
-    page = " ".join((ROOT / "docs/howto/kubernetes.md").read_text().split())
-    assert f"{first} to {last}" in page
-    assert f"for {(last - first + 1) // 2} clients" in page
 
 
 def test_the_monitor_finds_the_servers() -> None:

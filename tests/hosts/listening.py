@@ -1,21 +1,13 @@
 """What a process listens on, and the questions about it that a script answers."""
 
 import json
-import os
 import socket
 import sys
 from contextlib import suppress
 from pathlib import Path
 
-import numpy as np
-
-from tests.hosts import refusing
-
 _LISTENING = "0A"
 _ACCEPTS = 0x10000
-_DETACH_FILTER = 27  # SO_DETACH_FILTER
-
-VICTIM_BYTES = 64
 
 
 def _own_sockets() -> dict[int, int]:
@@ -67,27 +59,9 @@ def listening() -> list[str]:
     return sorted(found)
 
 
-def _let_all_in(sock: socket.socket) -> None:
-    with suppress(OSError):  # what is not there
-        sock.setsockopt(socket.SOL_SOCKET, _DETACH_FILTER, 0)
-    with suppress(OSError):
-        sock.setsockopt(*refusing.KEYS, refusing.key_for_all(b""))
-
-
 def answer() -> None:
     """Answer the questions that come on standard input, a line each, until its end."""
-    victim = np.full(VICTIM_BYTES, 7, "u1")
     print("ready", flush=True)
     for line in sys.stdin:
-        match line.strip():
-            case "listening":
-                print(json.dumps(listening()), flush=True)
-            case "where":
-                print(victim.ctypes.data, flush=True)
-            case "victim":
-                print(victim.tobytes().hex(), flush=True)
-            case "let all in":
-                for _, _, fd in _tcp():
-                    with socket.socket(fileno=os.dup(fd)) as sock:
-                        _let_all_in(sock)
-                print("done", flush=True)
+        if line.strip() == "listening":
+            print(json.dumps(listening()), flush=True)

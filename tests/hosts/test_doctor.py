@@ -13,7 +13,7 @@ from tests.adversity.scripts import Script
 from tests.hosts.network import Host
 from ucxstore.base.secret import Secret
 
-STEPS = "name", "route", "port", "handshake", "identity", "lane", "data port", "one value", "speed"
+STEPS = "name", "route", "port", "handshake", "identity", "lane", "one value", "speed"
 SECRET = "a secret that is long enough"
 DATA_PORTS = "7500-7599"
 
@@ -36,13 +36,13 @@ time.time = lambda: now() + 30 * 24 * 3600
 USE = """
 import time
 from ucxstore import ConnectError, UcxStore
-store = UcxStore({address!r}, connect_timeout=12)
+store = UcxStore({address!r}, connect_timeout=12, network="ucx")
 start, used = time.monotonic(), time.process_time()
 try:
     store.get_sync("key")
 except ConnectError as error:
     print(error)
-    print(*error.data_ports)
+    print(error.over_ucx)
 print(time.monotonic() - start < 40, time.process_time() - used < 3)
 """
 
@@ -122,8 +122,7 @@ def test_a_server_that_is_well(hosts: Sequence[Host]) -> None:
     assert steps["name"] == f"ok: {serving.ip} is an address"
     assert steps["route"] == f"ok: from {using.ip}"
     assert steps["port"].startswith(f"ok: {serving.place} takes connections, on another machine")
-    assert steps["lane"] == "ok: tcp/eth0"
-    assert steps["data port"].startswith(f"ok: {serving.ip}:75")
+    assert steps["lane"] == "ok: tcp"
     assert "to the server" in steps["speed"]
     for name in STEPS:
         assert f"\n{name:<13}ok: " in text
@@ -213,22 +212,22 @@ def barred(serving: Host, using: Host, how: str) -> Iterator[None]:
 @pytest.mark.parametrize("how", ["dropped", "rejected", "forbidden"])
 def test_a_firewall_before_the_data_ports(hosts: Sequence[Host], how: str) -> None:
     serving, using, *_ = hosts
-    said = f"does not answer over UCX at {serving.ip}:75"
+    said, over = "does not answer over UCX", {"UCXSTORE_NETWORK": "ucx"}
     with (
         serving.serving("memory://", "--data-ports", DATA_PORTS, warns="lost "),
         barred(serving, using, how),
     ):
-        steps = examine(using, serving.address)
-        pinged = run(using, "ping", serving.address, "--timeout", "12")
+        steps = examine(using, serving.address, **over)
+        pinged = run(using, "ping", serving.address, "--timeout", "12", **over)
         used = python(using, "-c", USE.format(address=serving.address))
     assert (used.returncode, used.stderr) == (0, "")
-    message, port, in_time_and_asleep = used.stdout.splitlines()
-    assert said in steps["data port"]
+    message, over_ucx, in_time_and_asleep = used.stdout.splitlines()
+    assert said in steps["lane"]
     assert DATA_PORTS in steps["change"]
     assert pinged.returncode == 5
     [line] = pinged.stderr.splitlines()
     assert said in line
     assert "--data-ports" in line
     assert said in message
-    assert port.startswith(f"{serving.ip}:75")
+    assert over_ucx == "True"
     assert in_time_and_asleep == "True True"

@@ -61,4 +61,4 @@ def test_who_listens_sees_no_keys_and_no_values(
         code = USE.format(secret=SECRET, encrypt=encrypt)
         *seen, said = run_on(using, serving.address, code).end().splitlines()
     assert seen == [str(not encrypt)] * 5
-    assert said == f"{encrypt} tcp/eth0"
+    assert said == f"{encrypt} tcp"

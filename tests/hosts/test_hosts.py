@@ -53,9 +53,9 @@ def test_what_one_host_writes_another_reads(hosts: Sequence[Host], run_on: RunOn
     serving, writing, reading, _ = hosts
     with serving.serving("memory://"):
         assert run_on(writing, serving.address, WRITE).end() == ""
-        assert words(run_on(reading, serving.address, READ).end()) == {"tcp", "eth0", "True"}
+        assert words(run_on(reading, serving.address, READ).end()) == {"tcp", "True"}
         at_home = words(run_on(serving, serving.address, READ).end())
-        assert at_home == {"tcp", "lo", "False"}  # no checksums within the host
+        assert at_home == {"tcp", "False"}  # no checksums within the host
 
 
 @pytest.mark.parametrize("way", ["socket", "network"])

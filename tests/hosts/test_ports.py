@@ -9,12 +9,14 @@ FIRST, LAST = 7500, 7501
 
 # Connects, and waits until the test says that it may go.
 CLIENT = """
+store = UcxStore(store.address, network="ucx", connect_timeout=20)
 store.set_sync("key", as_buffer(b"value"))
 print("connected", flush=True)
 sys.stdin.readline()
 """
 
 REFUSED = """
+store = UcxStore(store.address, network="ucx", connect_timeout=20)
 try:
     store.set_sync("key", as_buffer(b"value"))
 except ConnectError as error:

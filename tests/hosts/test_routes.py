@@ -1,4 +1,4 @@
-"""Peers that the gate of UCX's sockets must let in, whatever way leads to them."""
+"""Peers that UCX must reach, whatever way leads to them."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -7,18 +7,15 @@ import pytest
 
 from tests.adversity.scripts import Script
 from tests.hosts.network import Host, Namespaces, hosts_on_a_switch, why_not
-from tests.hosts.refusing import has_keys
 
 SERVER = """
-{first}
-server = Server("memory://", {bind!r}, insecure=True, threads=2, ucx={ucx!r})
+server = Server("memory://", {bind!r}, insecure=True, threads=2, network="ucx", ucx={ucx!r})
 print("ready", flush=True)
 sys.stdin.readline()
 """
 
 CLIENT = """
 from concurrent.futures import ThreadPoolExecutor
-{first}
 value = bytes(1 << 20)
 
 def use(address):
@@ -31,8 +28,6 @@ with ThreadPoolExecutor() as pool:
         list(pool.map(use, addresses))
 print("done", flush=True)
 """
-
-KEYS = "from tests.hosts import refusing\nrefusing.refuse(refusing.FILTERS)"
 
 PORT = 7400
 
@@ -59,15 +54,6 @@ def pair() -> Iterator[Sequence[Host]]:
         yield pair
 
 
-@pytest.fixture(params=["filters", "keys"])
-def first(request: pytest.FixtureRequest) -> str:
-    if request.param == "filters":
-        return ""
-    if not has_keys():
-        pytest.skip("this kernel has no signatures for TCP")
-    return KEYS
-
-
 def at(host: str) -> str:
     return f"ucx://{host}:{PORT}"
 
@@ -83,15 +69,11 @@ ROUNDS = {
 }
 
 
-def connect(
-    hosts: Sequence[Host], bind: str, rounds: object, first: str, ucx: dict[str, str]
-) -> None:
+def connect(hosts: Sequence[Host], bind: str, rounds: object, ucx: dict[str, str]) -> None:
     serving, using = hosts
 
     def run(host: Host, code: str, **names: object) -> Script:
-        return Script(
-            "ucx://127.0.0.1:1", {}, code.format(first=first, ucx=ucx, **names), inside=host.inside
-        )
+        return Script("ucx://127.0.0.1:1", {}, code.format(ucx=ucx, **names), inside=host.inside)
 
     with run(serving, SERVER, bind=bind) as server:
         assert server.line() == "ready"
@@ -100,34 +82,23 @@ def connect(
         assert server.end() == ""
 
 
-@pytest.mark.parametrize(
-    ("first", "rounds"),
-    [
-        pytest.param(name, rounds, id=f"{name}-{which}", marks=marks)
-        for which, rounds in ROUNDS.items()
-        # With keys, the last one alone in ordinary runs: it has all addresses.
-        for name, marks in (("filters", ()), ("keys", () if len(rounds) > 1 else pytest.mark.full))
-    ],
-    indirect=["first"],
-)
-def test_any_address_of_a_server_on_all(
-    pair: Sequence[Host], first: str, rounds: list[list[str]]
-) -> None:
-    connect(pair, f"[::]:{PORT}", rounds, first, {})
+@pytest.mark.parametrize("rounds", ROUNDS.values(), ids=ROUNDS)
+def test_any_address_of_a_server_on_all(pair: Sequence[Host], rounds: list[list[str]]) -> None:
+    connect(pair, f"[::]:{PORT}", rounds, {})
 
 
-def test_the_second_address_of_a_server_on_it(pair: Sequence[Host], first: str) -> None:
-    connect(pair, f"10.98.0.1:{PORT}", [[SECOND]], first, {})
+def test_the_second_address_of_a_server_on_it(pair: Sequence[Host]) -> None:
+    connect(pair, f"10.98.0.1:{PORT}", [[SECOND]], {})
 
 
 @pytest.mark.parametrize("address", [FIRST, V6_ALONE], ids=["first", "IPv6"])
-def test_two_devices_that_the_user_names(pair: Sequence[Host], first: str, address: str) -> None:
+def test_two_devices_that_the_user_names(pair: Sequence[Host], address: str) -> None:
     """UCX may connect over both, more than once, whichever of them the handshake used."""
     ucx = {"NET_DEVICES": "eth0,eth1"}
-    connect(pair, f"[::]:{PORT}", [[address] * 4] * 3, first, ucx)
+    connect(pair, f"[::]:{PORT}", [[address] * 4] * 3, ucx)
 
 
 @pytest.mark.parametrize("address", [at("127.0.0.1"), FIRST], ids=["loopback", "outer"])
-def test_two_devices_within_a_host(pair: Sequence[Host], first: str, address: str) -> None:
+def test_two_devices_within_a_host(pair: Sequence[Host], address: str) -> None:
     ucx = {"NET_DEVICES": "lo,eth0", "TLS": "tcp"}
-    connect([pair[0], pair[0]], f"[::]:{PORT}", [[address] * 4] * 3, first, ucx)
+    connect([pair[0], pair[0]], f"[::]:{PORT}", [[address] * 4] * 3, ucx)

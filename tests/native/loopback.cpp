@@ -42,11 +42,8 @@ Token new_token() {
 }
 
 std::unique_ptr<Worker> new_worker(const Options& options) {
-    auto worker = std::make_unique<Worker>(
+    return std::make_unique<Worker>(
         std::make_shared<const Context>(options, kLoopback, SharedMemory::on));
-    // A puppet is connected to as well.
-    worker->fences().open({{.v6 = false, .bytes = {127, 0, 0, 1}}}, std::nullopt);
-    return worker;
 }
 
 Loopback::Loopback(const Options& options, bool read_only, std::shared_ptr<Storage> the_storage)

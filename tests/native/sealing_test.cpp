@@ -22,8 +22,6 @@ SessionKeys session_keys(std::uint8_t first = 1) {
     return keys;
 }
 
-SessionKeys turned(const SessionKeys& keys) { return {keys.receive, keys.send}; }
-
 std::span<const std::byte> bytes_of(const std::string& text) {
     return std::as_bytes(std::span(text));
 }

@@ -25,7 +25,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::uint64_t kLimit = 16ull << 20;
+constexpr std::uint64_t kMemoryLimit = 16ull << 20;
 constexpr std::uint64_t kSize = 256 << 10;
 
 std::string name(const std::string& kind, int number) { return kind + std::to_string(number); }
@@ -66,7 +66,7 @@ class Full : public testing::TestWithParam<bool> {
             std::make_shared<MemoryStorage>(quota_, false, std::move(shelf), std::move(shedding));
     }
     void evict(std::vector<std::string> below = {""}) {
-        make(std::make_unique<Evicting>(std::move(below), kLimit));
+        make(std::make_unique<Evicting>(std::move(below), kMemoryLimit));
     }
     void spill() { make(std::make_unique<Spilling>(directory_.path(), "; raise it")); }
 
@@ -89,7 +89,7 @@ class Full : public testing::TestWithParam<bool> {
         });
     }
 
-    const std::shared_ptr<Quota> quota_ = Quota::of_memory(kLimit, "; raise it");
+    const std::shared_ptr<Quota> quota_ = Quota::of_memory(kMemoryLimit, "; raise it");
     const TemporaryDirectory directory_;
     std::shared_ptr<MemoryStorage> storage_;
 };
@@ -108,13 +108,13 @@ TEST_P(Full, WhatIsReadStaysAndTheOthersAreLost) {
     for (int i = 0; i < 300; ++i) {
         put(name("cold", i), pattern(kSize, 2));
         EXPECT_NE(storage_->find(name("hot", i % 10)), nullptr) << i;
-        EXPECT_LE(quota_->used(), kLimit);
+        EXPECT_LE(quota_->used(), kMemoryLimit);
     }
     int lost = 0;
     for (int i = 0; i < 300; ++i) {
         lost += is_lost(name("cold", i));
     }
-    EXPECT_GT(lost, 300 - static_cast<int>(kLimit / kSize));
+    EXPECT_GT(lost, 300 - static_cast<int>(kMemoryLimit / kSize));
     const MemoryCounts counts = storage_->memory();
     EXPECT_EQ(counts.evicted, static_cast<std::uint64_t>(lost));
     EXPECT_EQ(counts.evicted_keys, counts.evicted);
@@ -198,9 +198,9 @@ TEST_P(Full, ALargeValueFindsRoomAmongSmallOnes) {
         }
     }
     for (int i = 0; i < 5; ++i) {
-        put(name("large", i), pattern(kLimit / 4));
-        EXPECT_EQ(get(name("large", i)), pattern(kLimit / 4));
-        EXPECT_LE(quota_->used(), kLimit);
+        put(name("large", i), pattern(kMemoryLimit / 4));
+        EXPECT_EQ(get(name("large", i)), pattern(kMemoryLimit / 4));
+        EXPECT_LE(quota_->used(), kMemoryLimit);
     }
 }
 
@@ -216,8 +216,8 @@ TEST_P(Full, WhereNoMoreKeysCanBeRememberedNothingIsLost) {
         NoRoomError);
     const std::uint64_t lost = storage_->memory().evicted_keys;
     EXPECT_GT(lost, 1000u);
-    EXPECT_LE(lost * 512, kLimit / 8);
-    EXPECT_LE(quota_->used(), kLimit);
+    EXPECT_LE(lost * 512, kMemoryLimit / 8);
+    EXPECT_LE(quota_->used(), kMemoryLimit);
     std::uint64_t found = 0;
     for (int i = 0; i < stored; ++i) {
         found += is_lost(name("k", i)) ? 0 : get(name("k", i)) == pattern(2000);
@@ -245,17 +245,17 @@ TEST_P(Full, ACacheMakesRoomForScratchSpaces) {
     for (int i = 0; i < 20; ++i) {
         EXPECT_EQ(test::get(*space, name("s", i)), pattern(kSize));
     }
-    EXPECT_LE(quota_->used(), kLimit);
+    EXPECT_LE(quota_->used(), kMemoryLimit);
 }
 
 // ---- spilling ----
 
 TEST_P(Full, TenTimesTheMemoryIsThere) {
     spill();
-    constexpr int kCount = 10 * kLimit / kSize;
+    constexpr int kCount = 10 * kMemoryLimit / kSize;
     for (int i = 0; i < kCount; ++i) {
         put(name("k", i), pattern(kSize, static_cast<unsigned>(i)));
-        EXPECT_LE(quota_->used(), kLimit);
+        EXPECT_LE(quota_->used(), kMemoryLimit);
     }
     for (int i = 0; i < kCount; ++i) {
         EXPECT_EQ(get(name("k", i)), pattern(kSize, static_cast<unsigned>(i))) << i;
@@ -276,7 +276,7 @@ TEST_P(Full, TenTimesTheMemoryIsThere) {
 // More than all of it, too.
 TEST_P(Full, AValueThatIsTooLargeForTheMemoryGoesToAFile) {
     spill();
-    const Bytes large = pattern(2 * kLimit + 3);
+    const Bytes large = pattern(2 * kMemoryLimit + 3);
     put("large", large);
     EXPECT_EQ(get("large"), large);
     EXPECT_EQ(storage_->memory().spilled, 1u);
@@ -558,7 +558,7 @@ void compare_with_model(MemoryStorage& storage, const Quota& quota, bool loses) 
     }
     std::thread watcher([&] {
         while (!done) {
-            EXPECT_LE(quota.used(), kLimit);
+            EXPECT_LE(quota.used(), kMemoryLimit);
             storage.memory();
             std::this_thread::sleep_for(1ms);
         }

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -40,15 +39,6 @@ from ucxstore.server.identity import Identity
 from ucxstore.server.spawn import ServerProcess
 
 
-@pytest.fixture(scope="module")
-def worker() -> Iterator[bytes]:
-    """The UCX address of a client's worker."""
-    client = core.Client({}, False)
-    port = client.open()
-    yield port.address
-    client.close(5.0)
-
-
 @pytest.fixture
 def few_handshakes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let only two be under way, at servers that are made from now on."""
@@ -61,19 +51,11 @@ def place_of(address: str) -> HostPort:
 
 
 def handshake(
-    address: str, worker: bytes, secret: Secret | None = None, timeout: float = 10.0
+    address: str, secret: Secret | None = None, timeout: float = 10.0
 ) -> tuple[socket.socket, Welcome]:
-    sock, welcome, _ = attach(address, worker, secret, timeout)
-    return sock, welcome
-
-
-def attach(
-    address: str, worker: bytes, secret: Secret | None = None, timeout: float = 10.0
-) -> tuple[socket.socket, Welcome, bytes]:
-    """As `handshake`, with the UCX address of the server's worker."""
     with Greeting(place_of(address), secret, timeout) as greeting:
-        fd, remote = greeting.attach(worker)
-        return socket.socket(fileno=fd), greeting.welcome, remote
+        fd = greeting.stay(checked=False)
+        return socket.socket(fileno=fd), greeting.welcome
 
 
 def connect_raw(address: str) -> socket.socket:
@@ -108,62 +90,59 @@ def runs(pid: int) -> bool:
 
 
 class TestSessions:
-    def test_come_and_go(self, server: Server, worker: bytes) -> None:
+    def test_come_and_go(self, server: Server) -> None:
         assert server.sessions == 0
-        one, first, first_address = attach(server.address, worker)
-        two, second, second_address = attach(server.address, worker)
+        one, first = handshake(server.address)
+        two, second = handshake(server.address)
         with one, two:
             assert server.sessions == 2
             assert first.token != second.token
             assert first.identity == second.identity
-            assert first_address != second_address  # a worker each
             assert not first.read_only
         eventually(lambda: server.sessions == 0)
 
-    def test_nothing_is_left_to_read(self, server: Server, worker: bytes) -> None:
-        sock, _ = handshake(server.address, worker)
+    def test_nothing_is_left_to_read(self, server: Server) -> None:
+        sock, _ = handshake(server.address)
         with sock, pytest.raises(BlockingIOError):
             sock.recv(1)
 
-    def test_threads_take_turns_whoever_else_knocks(
-        self, worker: bytes, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_threads_take_turns_whoever_else_knocks(self, monkeypatch: pytest.MonkeyPatch) -> None:
         seen = []
 
         class Watched(core.Server):
-            def open(self, thread: int, fd: int, shares_memory: bool) -> core.ServerPort:  # type: ignore[override]
+            def stay(self, thread: int, *agreed: Any) -> None:
                 seen.append(thread)
-                return super().open(thread, fd, shares_memory)
+                super().stay(thread, *agreed)
 
         monkeypatch.setattr(core, "Server", Watched)
         with Server("memory://", threads=2) as server:
             for _ in range(4):
                 connect_raw(server.address).close()
-                sock, _ = handshake(server.address, worker)
+                sock, _ = handshake(server.address)
                 sock.close()
             assert seen == [0, 1, 0, 1]
 
-    def test_read_only_is_said(self, worker: bytes, tmp_path: Path) -> None:
+    def test_read_only_is_said(self, tmp_path: Path) -> None:
         with Server(tmp_path, read_only=True) as server:
-            sock, welcome = handshake(server.address, worker)
+            sock, welcome = handshake(server.address)
             sock.close()
             assert welcome.read_only
 
-    def test_another_memory_is_another_identity(self, server: Server, worker: bytes) -> None:
+    def test_another_memory_is_another_identity(self, server: Server) -> None:
         with Server("memory://") as other:
             identities = []
             for address in (server.address, other.address):
-                sock, welcome = handshake(address, worker)
+                sock, welcome = handshake(address)
                 sock.close()
                 identities.append(welcome.identity)
         assert identities[0] != identities[1]
 
-    def test_many_at_once(self, worker: bytes) -> None:
+    def test_many_at_once(self) -> None:
         with Server("memory://", secret="s", threads=2) as server:
             socks: list[socket.socket] = []
 
             def join() -> None:
-                socks.append(handshake(server.address, worker, Secret("s"))[0])
+                socks.append(handshake(server.address, Secret("s"))[0])
 
             threads = [threading.Thread(target=join) for _ in range(50)]
             for thread in threads:
@@ -176,22 +155,22 @@ class TestSessions:
 
 
 class TestTurnedAway:
-    def test_without_or_with_the_wrong_secret(self, worker: bytes) -> None:
+    def test_without_or_with_the_wrong_secret(self) -> None:
         with Server("memory://", secret="right") as server:
             for secret in (None, Secret("wrong")):
                 with pytest.raises(AuthenticationError, match=str(place_of(server.address))):
-                    handshake(server.address, worker, secret)
+                    handshake(server.address, secret)
             assert server.sessions == 0
             eventually(lambda: server.stats()["turned_away"] == 2)
-            sock, _ = handshake(server.address, worker, Secret("right"))
+            sock, _ = handshake(server.address, Secret("right"))
             sock.close()
 
-    def test_by_the_client_a_server_without_its_secret(self, server: Server, worker: bytes) -> None:
+    def test_by_the_client_a_server_without_its_secret(self, server: Server) -> None:
         with pytest.raises(AuthenticationError, match="has no secret"):
-            handshake(server.address, worker, Secret("mine"))
+            handshake(server.address, Secret("mine"))
 
     @pytest.mark.parametrize("data", [b"", b"GET / HTTP/1.0\r\n\r\n", b"UCXS", b"\0" * 10_000])
-    def test_strangers(self, server: Server, worker: bytes, data: bytes) -> None:
+    def test_strangers(self, server: Server, data: bytes) -> None:
         with connect_raw(server.address) as sock:
             with suppress(OSError):  # the server may have hung up before the last byte
                 sock.sendall(data)
@@ -199,7 +178,7 @@ class TestTurnedAway:
             assert read_to_the_end(sock) == b""
         counter = "turned_away" if data else "probes"
         eventually(lambda: server.stats()[counter] == 1)
-        handshake(server.address, worker)[0].close()
+        handshake(server.address)[0].close()
 
     @pytest.mark.parametrize("secret", [None, "s"])
     @pytest.mark.parametrize("resets", [False, True])
@@ -250,21 +229,24 @@ class TestTurnedAway:
 
         listener = listen(HostPort("127.0.0.1", 0), anywhere=False)
         address = advertise(HostPort("127.0.0.1", 0), listener)
-        identity, terms = Identity(bytes(16)), Welcome(b"", bytes(16), read_only=False)
+        identity, terms = Identity(bytes(16)), Welcome(b"", bytes(16), False, offers_ucx=True)
         reception = Reception(NewSessions(Unreachable(), 1), b"", identity, terms)
         accepting = Acceptor(listener, reception)
-        with pytest.raises(ConnectError, match="could not connect back: no common transport"):
-            handshake(address, b"the client's worker")
+        with (
+            Greeting(place_of(address), None, 10.0) as greeting,
+            pytest.raises(ConnectError, match="could not connect back: no common transport"),
+        ):
+            greeting.attach(b"the client's worker")
         eventually(lambda: int(accepting.reception.refusals.turned_away) == 1)
         accepting.stop(20.0)
         assert refuses(address)
 
-    def test_the_silent_keep_nobody_waiting(self, server: Server, worker: bytes) -> None:
+    def test_the_silent_keep_nobody_waiting(self, server: Server) -> None:
         silent = [connect_raw(server.address) for _ in range(20)]
         for sock in silent[:10]:
             sock.sendall(encode(FrameKind.HELLO, b"\0" * 32)[: HEADER_BYTES + 3])
         start = time.monotonic()
-        handshake(server.address, worker)[0].close()
+        handshake(server.address)[0].close()
         assert time.monotonic() - start < 20
         for sock in silent:
             sock.close()
@@ -279,12 +261,12 @@ class TestTurnedAway:
         eventually(lambda: server.stats()["turned_away"] == 1)
         eventually(lambda: "no handshake within 0.2 s" in caplog.text)
 
-    def test_too_many_at_once(self, few_handshakes: None, server: Server, worker: bytes) -> None:
+    def test_too_many_at_once(self, few_handshakes: None, server: Server) -> None:
         """The one that has been silent for longest goes, and is told why."""
         first, second = connect_raw(server.address), connect_raw(server.address)
-        handshake(server.address, worker)[0].close()
+        handshake(server.address)[0].close()
         assert b"are connecting at once" in read_to_the_end(first)
-        handshake(server.address, worker)[0].close()
+        handshake(server.address)[0].close()
         second.sendall(encode(FrameKind.HELLO, b"\0" * 32))
         assert second.recv(4096)
         assert server.stats()["turned_away"] == 1
@@ -318,10 +300,10 @@ class TestOptions:
             address = advertise(HostPort(host, 0), listener)
         assert address == f"ucx://{HostPort(socket.gethostname(), port)}"
 
-    def test_localhost(self, worker: bytes) -> None:
+    def test_localhost(self) -> None:
         with Server("memory://", bind="localhost:0") as server:
             assert server.address.startswith("ucx://localhost:")
-            handshake(server.address, worker)[0].close()
+            handshake(server.address)[0].close()
 
     @pytest.mark.parametrize(
         ("bind", "message"),
@@ -466,18 +448,18 @@ class TestOptions:
 
 
 class TestClose:
-    def test_refuses_and_ends_sessions(self, worker: bytes) -> None:
+    def test_refuses_and_ends_sessions(self) -> None:
         server = Server("memory://")
-        sock, _ = handshake(server.address, worker)
+        sock, _ = handshake(server.address)
         server.close()
         with sock:
-            assert read_to_the_end(sock) == b""
+            read_to_the_end(sock)  # which comes after the message that the server ends
         assert refuses(server.address)
         assert server.sessions == 0
         server.stats()
         server.close()
 
-    def test_those_in_the_handshake_are_told(self, worker: bytes) -> None:
+    def test_those_in_the_handshake_are_told(self) -> None:
         server = Server("memory://", secret="s")
         with connect_raw(server.address) as sock:
             sock.sendall(encode(FrameKind.HELLO, b"\0" * 32))
@@ -485,8 +467,8 @@ class TestClose:
             server.close()
             assert b"shutting down" in read_to_the_end(sock)
 
-    def test_draining_lets_sessions_live(self, server: Server, worker: bytes) -> None:
-        sock, _ = handshake(server.address, worker)
+    def test_draining_lets_sessions_live(self, server: Server) -> None:
+        sock, _ = handshake(server.address)
         with sock:
             assert server.drain(5.0)
             assert server.sessions == 1
@@ -538,11 +520,11 @@ class TestClose:
 
 
 class TestSpawn:
-    def test_a_process_that_serves_and_ends(self, tmp_path: Path, worker: bytes) -> None:
+    def test_a_process_that_serves_and_ends(self, tmp_path: Path) -> None:
         with Server.spawn(tmp_path / "data", threads=2, create=True) as process:
             assert process.pid != os.getpid()
             assert process.returncode is None
-            handshake(process.address, worker)[0].close()
+            handshake(process.address)[0].close()
             assert process.address in process.output
         assert process.returncode == 0
         assert not runs(process.pid)
@@ -556,15 +538,15 @@ class TestSpawn:
         Server.spawn("--data", create=True).close()
         assert (tmp_path / "--data").is_dir()
 
-    def test_the_secret_is_not_on_show(self, worker: bytes) -> None:
+    def test_the_secret_is_not_on_show(self) -> None:
         secret = "correct horse battery staple"
         with Server.spawn("memory://", secret=secret) as process:
             proc = Path(f"/proc/{process.pid}")
             shown = (proc / "cmdline").read_bytes() + (proc / "environ").read_bytes()
             assert secret.encode() not in shown
             with pytest.raises(AuthenticationError):
-                handshake(process.address, worker)
-            handshake(process.address, worker, Secret(secret))[0].close()
+                handshake(process.address)
+            handshake(process.address, Secret(secret))[0].close()
 
     @pytest.mark.parametrize(
         ("location", "options", "message"),
@@ -732,9 +714,9 @@ class TestDataPorts:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         with Server("memory://", data_ports=(port, port), local=False) as server:
-            with UcxStore(server.address) as store:
+            with UcxStore(server.address, network="ucx") as store:
                 store.ping_sync()
-                other = UcxStore(server.address, integrity=True)
+                other = UcxStore(server.address, network="ucx", integrity=True)
                 with pytest.raises(ConnectError, match=f"no port of {port}-{port} is free"):
                     other.ping_sync()
             eventually(lambda: server.stats()["turned_away"])

@@ -62,17 +62,10 @@ def test_an_ipv6_url_that_fsspec_cuts_apart(host: str) -> None:
         zarr.open(f"ucx://{host}:7400/a", mode="r")
 
 
-@pytest.fixture
-def offering() -> Iterator[str]:
-    """The address of a server that offers UCX."""
-    with Server("memory://", network="ucx") as server:
-        yield server.address
-
-
-def test_ucx_options_of_a_url(offering: str) -> None:
+def test_ucx_options_of_a_url(ucx_address: str) -> None:
     # fsspec takes what is under its protocol's name for options by themselves.
     options = {"ucx": {"TLS": "tcp", "RCACHE_ENABLE": "n"}}
-    z = zarr.create_array(f"{offering}/a", data=values(), storage_options=options)
+    z = zarr.create_array(f"{ucx_address}/a", data=values(), storage_options=options)
     np.testing.assert_array_equal(z[:], values())
     assert all("tcp" in lane for lane in behind(z).stats()["lanes"])
     again = pickle.loads(pickle.dumps(z))

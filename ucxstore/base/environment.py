@@ -15,7 +15,6 @@ SERVE_PREFIX = "UCXSTORE_SERVE_"
 
 # What this package and its core read beside these options.
 READ = (
-    "UCXSTORE_GATE",
     "UCXSTORE_LOCAL",
     "UCXSTORE_NETWORK",
     "UCXSTORE_RECYCLE_BYTES",

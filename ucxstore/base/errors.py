@@ -70,16 +70,15 @@ class ConnectError(UcxStoreError, ConnectionError):
     may_come : bool
         Whether nobody is there yet, so that a later try may succeed: nothing listens, the name is
         not known, the server ends and may start again.
-    data_ports : tuple of str
-        UCX's ``host:port`` at the server that did not answer after the handshake, where that is
-        the cause; else empty.
+    over_ucx : bool
+        Whether the handshake went well, and the server's UCX did not answer after it.
     reached : bool
         Whether anything took the connection at its address.
     """
 
     may_come: bool = False
     reached: bool = True
-    data_ports: tuple[str, ...] = ()
+    over_ucx: bool = False
 
 
 class NotAServerError(ConnectError):

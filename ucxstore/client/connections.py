@@ -11,7 +11,6 @@ import weakref
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, NamedTuple
 
 from ucxstore.base import logs, process
@@ -38,16 +37,14 @@ if TYPE_CHECKING:
 _EXIT_TIMEOUT = 2.0
 
 
-# How often to connect anew. A server asks for it once, as it becomes one of a set. And it ends a
-# session before it has answered if somebody else has connected to what its UCX listens on for this
-# client: beside a stranger who does so all the time, 12 were too few for one client of 60.
-_MOST_ANEW = 40
+# How often to connect anew: a server asks for it once, as it becomes one of a set.
+_MOST_ANEW = 3
 
 # Of the time to connect, for UCX where both hosts have RDMA, before plain TCP is used.
 _RDMA_SHARE = 0.5
 
-# How often UCX may fail to reach a server of another host, where no stranger ends a session: the
-# server may have done so as it became one of a set. And how long the next try must have for that.
+# How often UCX may fail to reach a server, which may have ended the session as it became one of a
+# set. And how long the next try must have for that.
 _MOST_UNMET = 1
 _LEAST_SECONDS = 1.0
 
@@ -229,11 +226,11 @@ class Connector:
                 return self._connect_once(deadline)
             except ConnectAnewError as error:
                 anew += 1
-                unmet += bool(error.data_ports)
+                unmet += error.over_ucx
                 over = unmet > _MOST_UNMET or (unmet and _left(deadline) < _LEAST_SECONDS)
                 if anew > _MOST_ANEW or over:
                     failed = ConnectError(str(error))
-                    failed.data_ports = error.data_ports
+                    failed.over_ucx = error.over_ucx
                     raise failed from error.__cause__
 
     def _connect_once(self, deadline: float) -> ServerConnection:
@@ -269,9 +266,9 @@ class Connector:
             # UCX over TCP is not for networks that are not trusted.
             soon = time.monotonic() + _left(deadline) * _RDMA_SHARE
             return self._attach(greeting, without_tcp(key.ucx), soon)
-        except ConnectAnewError:
-            raise
         except ConnectError as error:
+            if isinstance(error, ConnectAnewError) and not error.over_ucx:
+                raise
             self._rdma_failed = True
             logs.client.warning(
                 "%s: both hosts have RDMA, but UCX does not connect them, so plain TCP is used "
@@ -323,30 +320,20 @@ class Connector:
         except ResourceError as error:
             raise ConnectError(f"{server}: {error}") from error
         except (ConnectError, RequestTimeoutError, ServerLostError) as error:
-            raise _unanswered(server, address, error) from error
+            raise _unanswered(server, error) from error
 
 
-def _unanswered(server: HostPort, address: bytes, error: UcxStoreError) -> ConnectError:
-    """Return the error of a server whose UCX, of this address, does not answer."""
-    from ucxstore.base.native import core
-
-    ports = tuple(
-        str(HostPort(str(ip_address(host)), port)) for host, port in core.tcp_ends(address)
-    )
-    if ports:
-        why = (
-            f"at {' or '.join(ports)}: does a firewall let that port through? "
-            "'ucxstore serve --data-ports 7500-7599' chooses the ports"
-        )
-    elif isinstance(error, ConnectError):
+def _unanswered(server: HostPort, error: UcxStoreError) -> ConnectError:
+    """Return the error of a server whose UCX does not answer."""
+    if isinstance(error, ConnectError):
         return ConnectError(f"{server}: {error}")
-    else:
-        why = "(is one of its transports reachable from here?)"
     kind = ConnectAnewError if isinstance(error, ServerLostError) else ConnectError
     failed = kind(
-        f"{server}: the handshake went well, but the server does not answer over UCX {why}"
+        f"{server}: the handshake went well, but the server does not answer over UCX: is one of "
+        "its transports reachable from here, and does a firewall let its ports through? "
+        "'ucxstore serve --data-ports 7500-7599' chooses those of TCP"
     )
-    failed.data_ports = ports
+    failed.over_ucx = True
     return failed
 
 

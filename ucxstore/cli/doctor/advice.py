@@ -27,7 +27,7 @@ _RDMA = ("rc", "dc", "ud", "srd")
 
 _FEW_FILES = 1024
 
-_GET_UCX = "pip install libucx-cu12 brings a UCX; only servers of this machine do without one"
+_GET_UCX = "pip install libucx-cu12 brings a UCX; plain TCP does without one, and RDMA does not"
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def advise_on_machine(
         Why there is no library.
     """
     if library is None:
-        return [Finding("problem", missing, _GET_UCX), *_of_limits(machine)]
+        return [Finding("note", missing, _GET_UCX), *_of_limits(machine)]
     return [*_of_ucx(library, machine), *_of_limits(machine)]
 
 
@@ -103,10 +103,11 @@ def advise_on_failure(step: str, error: Exception, server: HostPort) -> str:
             return _of_the_port(error, server)
         case "handshake":
             return _of_the_handshake(error)
-        case "data port" if isinstance(error, ConnectError) and error.data_ports:
+        case "lane" if isinstance(error, ConnectError) and error.over_ucx:
             return (
-                "each client has another port there: serve with a range of them, two for each "
-                "client ('ucxstore serve --data-ports 7500-7599'), and let TCP in at these, too"
+                "plain TCP needs no other port: UCXSTORE_NETWORK=tcp; for UCX's TCP, serve with a "
+                "range of ports, two for each client ('ucxstore serve --data-ports 7500-7599'), "
+                "and let TCP in at these, too"
             )
     if isinstance(error, UcxUnavailableError):
         return _GET_UCX
@@ -193,13 +194,6 @@ def _of_limits(machine: Machine) -> Iterator[Finding]:
             "note",
             f"{machine.open_files} files may be open, and each connection takes a dozen",
             f"ulimit -n {_FEW_FILES * 4}",
-        )
-    if machine.no_fence:
-        yield Finding(
-            "note",
-            f"other hosts are not served, nor reached, over UCX: {machine.no_fence}",
-            "setcap cap_net_admin+ep on the Python, or a container with NET_ADMIN; with "
-            "UCXSTORE_GATE=off, whoever can connect to this process can write to its memory",
         )
 
 

@@ -4,17 +4,14 @@ import os
 import re
 import resource
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ucxstore.base.errors import UcxStoreError, UcxUnavailableError
+from ucxstore.base.errors import UcxUnavailableError
 from ucxstore.base.grants import utc_text
-from ucxstore.base.native import core
-from ucxstore.base.showing import one_line
 from ucxstore.base.ucx_library import UcxLibrary, load
 
 # ucx_info opens every device, so it hangs if a driver does.
@@ -35,8 +32,6 @@ class Machine:
         The soft limits, in bytes and descriptors; -1 for none.
     container : bool
         Whether this seems to be a container.
-    no_fence : str
-        Why the kernel keeps nobody from UCX's sockets on behalf of this process; empty if it does.
     clock : str
         What time it is here. The server's time says when a grant ends.
     environment : dict of str to str
@@ -47,7 +42,6 @@ class Machine:
     locked_memory: int
     open_files: int
     container: bool
-    no_fence: str = ""
     clock: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -66,22 +60,12 @@ def examine_machine(library: UcxLibrary | None) -> Machine:
         transports=None if library is None else _transports(library),
         locked_memory=_limit(resource.RLIMIT_MEMLOCK),
         open_files=_limit(resource.RLIMIT_NOFILE),
-        no_fence=_why_no_fence(),
         container=any(Path(sign).exists() for sign in ("/.dockerenv", "/run/.containerenv")),
         clock=utc_text(time.time()),
         environment={
             name: value for name, value in sorted(os.environ.items()) if name.startswith("UCX_")
         },
     )
-
-
-def _why_no_fence() -> str:
-    try:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            core.shut(listener.fileno())
-    except (OSError, UcxStoreError) as error:
-        return one_line(error)
-    return ""
 
 
 def parse_transports(text: str) -> dict[str, list[str]]:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from ucxstore.base.address import HostPort
 
-_LISTENING, _CONNECTED = "0A", "01"
+_CONNECTED = "01"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ports:
-    """Where the connections of this process go, and where it listens itself.
+    """Where the connections of this process go.
 
     Attributes
     ----------
@@ -22,29 +22,23 @@ class Ports:
         ``host:port`` of the server, as it was dialled.
     data : list of str
         Where at the server UCX's connections go.
-    listening : list of str
-        Where this process listens: UCX does, for nobody.
     """
 
     control: str
     data: list[str]
-    listening: list[str]
 
 
 def examine_ports(server: HostPort) -> Ports:
     """Examine the connections of this process, while it is connected to a server."""
     own = set(_sockets())
-    listening, connected = set(), set()
+    connected = set()
     for family, name in ((socket.AF_INET, "tcp"), (socket.AF_INET6, "tcp6")):
-        for local, remote, state, inode in _table(Path("/proc/self/net", name), family):
-            if inode in own and state == _LISTENING:
-                listening.add(local)
-            elif inode in own and state == _CONNECTED and remote[1] != server.port:
+        for _, remote, state, inode in _table(Path("/proc/self/net", name), family):
+            if inode in own and state == _CONNECTED and remote[1] != server.port:
                 connected.add(remote)
     return Ports(
         control=str(server),
         data=[str(HostPort(*place)) for place in sorted(connected)],
-        listening=[str(HostPort(*place)) for place in sorted(listening)],
     )
 
 

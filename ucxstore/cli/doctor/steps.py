@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ucxstore.base.address import HostPort
-from ucxstore.base.errors import ConnectError, UcxStoreError
+from ucxstore.base.errors import UcxStoreError
 from ucxstore.base.grants import is_grant
 from ucxstore.base.options import ClientOptions
 from ucxstore.base.showing import one_line, size_text
@@ -75,7 +75,6 @@ class Visit:
     welcome: Welcome | None = None
     connector: Connector | None = None  # it closes its connection once nobody has it
     lanes: list[str] = field(default_factory=list)
-    unanswered: ConnectError | None = None  # by UCX's ports
     ports: Ports | None = None
     way: Way | None = None
     outcomes: list[Outcome] = field(default_factory=list)
@@ -167,28 +166,11 @@ def _identify(visit: Visit) -> str:
 
 def _choose_lane(visit: Visit) -> str:
     visit.connector = connectors_of(visit.store)[visit.server]
-    try:
-        connection = visit.connector.connect(visit.options.connect_timeout)
-    except ConnectError as error:
-        if not error.data_ports:
-            raise
-        visit.unanswered = error  # which the next step says
-        return "UCX"
+    connection = visit.connector.connect(visit.options.connect_timeout)
     rely_on_what_is_there(visit.store)
     visit.lanes = connection.native.lanes
     visit.ports = examine_ports(visit.server)
     return ", ".join(visit.lanes)
-
-
-def _reach_data_port(visit: Visit) -> str:
-    if visit.unanswered is not None:
-        raise visit.unanswered
-    ports = visit.ports
-    assert ports is not None
-    words = f"{', '.join(ports.data)} (UCX)" if ports.data else "none of UCX's"
-    if ports.listening:
-        words += f"; here {', '.join(ports.listening)}, which lets nobody in"
-    return words
 
 
 def _move_one(visit: Visit) -> str:
@@ -211,7 +193,6 @@ STEPS: tuple[tuple[str, Callable[[Visit], str]], ...] = (
     ("handshake", _shake_hands),
     ("identity", _identify),
     ("lane", _choose_lane),
-    ("data port", _reach_data_port),
     ("one value", _move_one),
     ("speed", _measure),
 )

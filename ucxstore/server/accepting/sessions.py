@@ -40,8 +40,7 @@ class NewSessions:
         self._turns = itertools.cycle(range(threads))
         self._data_ports = data_ports
         self._waiting = 0  # those that wait for others to end
-        # With the priority of sessions. UCX's threads get that of the thread that makes them; and
-        # the longer a data port waits for its client, the longer strangers can connect to it.
+        # With the priority of sessions: UCX's threads get that of the thread that makes them.
         self._attacher = ThreadPoolExecutor(1, "ucxstore-attach")
 
     def start(self) -> None:

@@ -28,7 +28,7 @@ from ucxstore.server.spawn import ServerProcess
 from ucxstore.stores.store import UcxStore
 
 # Of the messages: if the hosts have other releases, they may not know each other's.
-VERSION = 1
+VERSION = 2
 
 # Bytes that a server may take, and that a value which this host makes may have.
 _MEMORY = 1 << 30

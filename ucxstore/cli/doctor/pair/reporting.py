@@ -83,8 +83,6 @@ def side_lines(side: Side) -> Iterator[str]:
         yield printable(f"transports {'; '.join(found)}")
     limit = size_text(side.locked_memory) if side.locked_memory >= 0 else "unlimited"
     yield f"locked memory {limit}"
-    if side.no_fence:
-        yield printable(f"no fence: {side.no_fence}")
     for device in side.devices:
         yield printable(f"device {device}")
     for name, value in side.environment.items():

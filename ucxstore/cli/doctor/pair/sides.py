@@ -26,7 +26,7 @@ _SYS = Path("/sys")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 # Of ours, these change which UCX is loaded and whether it is used; none has a secret.
-_OURS = ("UCXSTORE_UCX", "UCXSTORE_GATE")
+_OURS = ("UCXSTORE_UCX",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +46,6 @@ class Side:
         UCX's transports but shared memory, and their devices; ``None`` if unknown.
     locked_memory : int
         Bytes; -1 for no limit.
-    no_fence : str
-        Why UCX cannot be used between hosts; empty if it can.
     container : bool
     environment : dict of str to str
         The variables that UCX reads.
@@ -63,7 +61,6 @@ class Side:
     ucx: str
     transports: Mapping[str, list[str]] | None
     locked_memory: int
-    no_fence: str
     container: bool
     environment: Mapping[str, str]
     devices: list[str]
@@ -90,7 +87,6 @@ class Side:
             ucx=fields.text("ucx"),
             transports=transports,
             locked_memory=-1 if unlimited else fields.integer("locked_memory"),
-            no_fence=fields.text("no_fence"),
             container=fields.flag("container"),
             environment=_texts(fields, "environment"),
             devices=fields.texts("devices"),
@@ -131,7 +127,6 @@ def examine_side(library: UcxLibrary | None, machine: Machine, sys_folder: Path 
         ucx="" if library is None else f"{library.version} ({library.origin}: {library.path})",
         transports=transports,
         locked_memory=machine.locked_memory,
-        no_fence=machine.no_fence,
         container=machine.container,
         environment={**machine.environment, **ours},
         devices=(adapters + list(_networks(sys_folder / "class/net")))[:_MOST_DEVICES],
