@@ -223,11 +223,10 @@ def main_sealed(location: str) -> None:
     with (
         Server(
             MemoryStore() if location == "source" else location,
-            ucx=TCP,
             secret=secret,
             encrypt=True,
         ) as server,
-        UcxStore(server.address, ucx=TCP, local="ucx", secret=secret, timeout=10) as store,
+        UcxStore(server.address, network="tcp", local="off", secret=secret, timeout=10) as store,
     ):
         found = sealed(store)
         print(json.dumps({"checked": store.stats()["encrypted"], "cases": found}))

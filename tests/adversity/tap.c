@@ -36,13 +36,21 @@ ssize_t recv(int fd, void* bytes, size_t size, int flags) {
 
 ssize_t read(int fd, void* bytes, size_t size) { return note(fd, bytes, REAL(read)(fd, bytes, size)); }
 
-ssize_t readv(int fd, const struct iovec* pieces, int number) {
-    ssize_t left = REAL(readv)(fd, pieces, number);
-    const ssize_t got = left;
-    for (int i = 0; i < number && left > 0; ++i) {
+static ssize_t in_pieces(int fd, const struct iovec* pieces, size_t number, const ssize_t got) {
+    ssize_t left = got;
+    for (size_t i = 0; i < number && left > 0; ++i) {
         const ssize_t here = left < (ssize_t)pieces[i].iov_len ? left : (ssize_t)pieces[i].iov_len;
         note(fd, pieces[i].iov_base, here);
         left -= here;
     }
     return got;
+}
+
+ssize_t readv(int fd, const struct iovec* pieces, int number) {
+    return in_pieces(fd, pieces, (size_t)number, REAL(readv)(fd, pieces, number));
+}
+
+ssize_t recvmsg(int fd, struct msghdr* message, int flags) {
+    const ssize_t got = REAL(recvmsg)(fd, message, flags);
+    return flags & MSG_PEEK ? got : in_pieces(fd, message->msg_iov, message->msg_iovlen, got);
 }

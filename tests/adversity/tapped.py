@@ -17,7 +17,6 @@ from ucxstore import Server, UcxStore
 from ucxstore.client import connect
 from ucxstore.protocol.session_keys import SessionKeys
 
-TCP = {"TLS": "tcp"}
 SECRET = "a secret that is long enough"
 KEY = "a-key-that-nobody-sees"
 VALUE = b"a value that nobody sees" * 100
@@ -38,8 +37,8 @@ def main(path: str, encrypt: bool) -> None:
     connect.Greeting.agree = note  # type: ignore[assignment, method-assign]
     assert tap(path.encode()) >= 0
     with (
-        Server("memory://", ucx=TCP, secret=SECRET, encrypt=encrypt) as server,
-        UcxStore(server.address, ucx=TCP, local="ucx", secret=SECRET) as store,
+        Server("memory://", secret=SECRET, encrypt=encrypt) as server,
+        UcxStore(server.address, network="tcp", local="off", secret=SECRET) as store,
     ):
         store.set_sync(KEY, as_buffer(VALUE))
         store.set_sync(f"{KEY}/large", as_buffer(LARGE))
