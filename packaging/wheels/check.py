@@ -39,7 +39,7 @@ _ENDS = """
 import threading
 import ucxstore
 from zarr.core.buffer import default_buffer_prototype
-server = ucxstore.Server.spawn("memory://")
+server = ucxstore.Server.spawn("memory://", network="ucx")
 store = ucxstore.UcxStore(server.address, local="ucx")
 store.set_sync("small", default_buffer_prototype().buffer.from_bytes(b"small"))
 def read():

@@ -117,9 +117,10 @@ class UcxStore(ChannelStore):
         says, else ``"auto"``.
     network : {"auto", "tcp", "ucx"} or None
         How to reach a server otherwise: over the TCP connection of the handshake, which needs no
-        other ports, or over UCX. ``"auto"``: UCX if both hosts have RDMA, or if `ucx`,
-        ``local="ucx"`` or ``UCX_TLS`` in the environment ask for it, else TCP
-        (docs/transport.md). ``None``: as ``UCXSTORE_NETWORK`` says, else ``"auto"``.
+        other ports, or over UCX, if the server offers it (its option ``network``). ``"auto"``: UCX
+        if both hosts have RDMA, or if `ucx` or ``local="ucx"`` ask for it, or ``UCX_TLS`` in the
+        environment does and the server offers it, else TCP (docs/transport.md). ``None``: as
+        ``UCXSTORE_NETWORK`` says, else ``"auto"``. What is encrypted goes over TCP alone.
     progress : {"blocking", "polling"}
         Whether UCX's thread sleeps or polls while nothing happens.
 
