@@ -23,6 +23,9 @@ ROOT = Path(__file__).parents[2]
 
 _LOST = " WARNING ucxstore.server: lost "
 
+# What a server says where its UCX listens beyond loopback, as its data ports ask for.
+_UCX_OVER_TCP = " WARNING ucxstore.server: network: UCX over TCP believes whoever connects "
+
 _OWN = ["--net", "--uts", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 _OWN_IPC = "--ipc"
 _OWN_SHM = "mount -t tmpfs tmpfs /dev/shm && "
@@ -245,7 +248,9 @@ class Host(Namespaces):
             others = [
                 line
                 for line in errors.splitlines()
-                if not (loses_client and _LOST in line) and warns not in line
+                if not (loses_client and _LOST in line)
+                and not ("--data-ports" in options and _UCX_OVER_TCP in line)
+                and warns not in line
             ]
             assert (server.returncode, others) == (0, []), errors
 

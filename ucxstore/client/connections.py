@@ -325,12 +325,11 @@ class Connector:
 
 def _unanswered(server: HostPort, error: UcxStoreError) -> ConnectError:
     """Return the error of a server whose UCX does not answer."""
-    if isinstance(error, ConnectError):
-        return ConnectError(f"{server}: {error}")
+    cause = f" ({error})" if isinstance(error, ConnectError) else ""
     kind = ConnectAnewError if isinstance(error, ServerLostError) else ConnectError
     failed = kind(
-        f"{server}: the handshake went well, but the server does not answer over UCX: is one of "
-        "its transports reachable from here, and does a firewall let its ports through? "
+        f"{server}: the handshake went well, but the server does not answer over UCX{cause}: is "
+        "one of its transports reachable from here, and does a firewall let its ports through? "
         "'ucxstore serve --data-ports 7500-7599' chooses those of TCP"
     )
     failed.over_ucx = True
