@@ -116,11 +116,10 @@ class UcxStore(ChannelStore):
         it, or as if it were on another host. ``None``: as ``UCXSTORE_LOCAL`` in the environment
         says, else ``"auto"``.
     network : {"auto", "tcp", "ucx"} or None
-        How to reach a server otherwise: over the TCP connection of the handshake, which needs no
-        other ports, or over UCX, if the server offers it (its option ``network``). ``"auto"``: UCX
-        if both hosts have RDMA, or if `ucx` or ``local="ucx"`` ask for it, or ``UCX_TLS`` in the
-        environment does and the server offers it, else TCP (docs/transport.md). ``None``: as
-        ``UCXSTORE_NETWORK`` says, else ``"auto"``. What is encrypted goes over TCP alone.
+        How to reach a server otherwise: over the TCP connection of the handshake, or over UCX, if
+        the server's ``network`` offers it. ``"auto"``: UCX if both hosts have RDMA, or `ucx`,
+        ``local="ucx"`` or ``UCX_TLS`` ask for it, else TCP, as for all that is encrypted
+        (docs/transport.md). ``None``: as ``UCXSTORE_NETWORK`` says, else ``"auto"``.
     progress : {"blocking", "polling"}
         Whether UCX's thread sleeps or polls while nothing happens.
 
