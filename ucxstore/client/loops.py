@@ -1,9 +1,12 @@
 """`Queue`: report completed operations to their listeners, in an event loop or a thread."""
 
 import asyncio
+import contextlib
+from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from ucxstore.base import process
 
@@ -28,11 +31,11 @@ class Operation(Protocol):
         """Cancel it. It is done once nothing of it is in flight any more."""
 
 
-class Queue:
+class Queue(ABC):
     """The operations that listeners wait for.
 
     An operation that is started with `native` as its completions must be given to `listen` before
-    the next `drain`. Calls must not overlap; they may come from different threads.
+    the next `drain`. Calls must not overlap, but for `post`; they may come from different threads.
     """
 
     def __init__(self) -> None:
@@ -40,6 +43,11 @@ class Queue:
 
         self.native: Completions = core.Completions()
         self._listeners: dict[Operation, Callable[[], None]] = {}
+        self._posted: deque[Operation] = deque()
+
+    @abstractmethod
+    def wake(self) -> None:
+        """Have `drain` called soon, from any thread, as when a native operation has ended."""
 
     def listen(self, operation: Operation, listener: Callable[[], None]) -> None:
         """Call `listener` once an operation, which was just started, has ended."""
@@ -51,10 +59,17 @@ class Queue:
         if listener is not None:
             listener()
 
+    def post(self, operation: Operation) -> None:
+        """Report an operation that has ended and is not the core's, from any thread."""
+        self._posted.append(operation)
+        self.wake()
+
     def drain(self) -> None:
         """Call the listeners of all operations that have ended."""
         for operation in self.native.drain():
             self.tell(operation)
+        while self._posted:
+            self.tell(self._posted.popleft())
 
 
 class LoopQueue(Queue):
@@ -62,7 +77,14 @@ class LoopQueue(Queue):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
+        self._loop = ref(loop)  # which takes its queue along when it goes
         loop.add_reader(self.native.fileno(), self.drain)
+
+    def wake(self) -> None:
+        loop = self._loop()
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # it is closed: nobody waits any more
+                loop.call_soon_threadsafe(self.drain)
 
 
 _queues: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopQueue] = WeakKeyDictionary()

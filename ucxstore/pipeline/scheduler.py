@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from weakref import ref
 
 from ucxstore.base import process
 from ucxstore.base.errors import OperationCancelledError
@@ -207,7 +208,7 @@ class _Fetcher[G: Claimant]:
         self._work = work
         self._most = _AHEAD * scheduler.threads
         self._loop = asyncio.get_running_loop()
-        self._queue = Queue()
+        self._queue = _Arrivals(self)
         self._lock = process.lock()
         self._left = deque(groups)
         self._coming: set[_Fetched[G]] = set()
@@ -313,14 +314,18 @@ class _Fetcher[G: Claimant]:
                 fetched = self._arrived.popleft()
                 help_wanted = bool(self._arrived and self._waiting)
             if help_wanted:
-                with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                    self._loop.call_soon_threadsafe(self._wake)
+                self.wake_soon()
             with fetched.claim:
                 self._work(fetched.group, fetched.operation.result(), fetched.claim)
             del fetched  # its memory is free again
             if time.monotonic() >= end:
                 return True
         return False
+
+    def wake_soon(self) -> None:
+        """Let the loop look at what has arrived."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._wake)
 
     # ---- under the lock ----
 
@@ -346,6 +351,19 @@ class _Fetcher[G: Claimant]:
             fetched.arrive()
         else:
             self._queue.listen(operation, fetched.arrive)
+
+
+class _Arrivals(Queue):
+    """The queue of a fetcher, which drains it."""
+
+    def __init__(self, fetcher: _Fetcher[Any]) -> None:
+        super().__init__()
+        self._fetcher = ref(fetcher)  # no cycle: the queue has a descriptor
+
+    def wake(self) -> None:
+        fetcher = self._fetcher()
+        if fetcher is not None:
+            fetcher.wake_soon()
 
 
 @dataclass(slots=True, eq=False)
