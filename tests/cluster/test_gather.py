@@ -1,13 +1,18 @@
 """A gathered operation is done when all of its parts are, and then only."""
 
+import asyncio
 import signal
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from tests.eventually import eventually_async
 from ucxstore.base.errors import ConnectError, OperationCancelledError, ServerLostError
+from ucxstore.client.ending import Ending
+from ucxstore.client.loops import current_queue
 from ucxstore.cluster.gather import Gathered, Share
 
 TIMEOUT = 5.0
@@ -39,16 +44,36 @@ class Operation:
 
 
 class Server:
-    def __init__(self, problem: Exception | None = None) -> None:
-        self.problem = problem
-        self.requests = 0
+    """A server, and how many attempts it takes to connect to it."""
 
-    def connection(self) -> Any:
+    def __init__(self, problem: Exception | None = None, sleeps: int = 0) -> None:
+        self.problem = problem
+        self.sleeps = sleeps
+        self.rests = sleeps > 0
+        self.requests = self.uses = self.attempts = 0
+
+    def rouse(self) -> None:
+        self.attempts += 1
+        if self.attempts >= self.sleeps:
+            self.rests = False
+
+    def take(self) -> Any:
+        if self.rests:
+            return None
         if self.problem is not None:
             raise self.problem
+        self.uses += 1
+        return self
+
+    def put_back(self) -> None:
+        self.uses -= 1
 
     def count_request(self) -> None:
         self.requests += 1
+
+
+def rouse(server: Server) -> None:
+    server.rouse()
 
 
 class Ask:
@@ -57,6 +82,7 @@ class Ask:
     def __init__(self) -> None:
         self.taken: list[Any] = []
         self.operations: list[Operation] = []
+        self.servers: list[Server] = []
 
     def share(
         self,
@@ -76,10 +102,12 @@ class Ask:
                 raise error
             return instead
 
-        return Share(server or Server(), request, take, lost)
+        asked = server or Server()
+        self.servers.append(asked)
+        return Share(asked, request, take, lost)
 
     def gather(self, *shares: Share) -> Gathered:
-        return Gathered(shares, lambda: sorted(self.taken), TIMEOUT, None)
+        return Gathered(shares, lambda: sorted(self.taken), TIMEOUT, None, rouse)
 
 
 @dataclass
@@ -98,8 +126,10 @@ class Request:
 
 
 @pytest.fixture
-def ask() -> Ask:
-    return Ask()
+def ask() -> Iterator[Ask]:
+    asking = Ask()
+    yield asking
+    assert [server.uses for server in asking.servers if server.uses] == []
 
 
 def test_of_nothing(ask: Ask) -> None:
@@ -179,3 +209,81 @@ def test_a_signal_while_it_waits(ask: Ask) -> None:
         signal.signal(signal.SIGUSR1, before)
     assert len(ask.operations) == 3
     assert all(operation.done for operation in ask.operations)
+
+
+# ---- servers that rest ----
+
+
+@pytest.mark.parametrize("sleeps", [1, 3])
+def test_a_server_that_rests_is_connected_first(ask: Ask, sleeps: int) -> None:
+    """It may rest again before the request has begun."""
+    resting = Server(sleeps=sleeps)
+    gathered = ask.gather(ask.share(1), ask.share(2, resting), ask.share(3))
+    assert gathered.wait() == [1, 2, 3]
+    assert resting.requests == 1
+    assert resting.attempts == sleeps
+
+
+def test_a_server_that_rests_and_cannot_be_reached(ask: Ask) -> None:
+    gone = Server(ConnectError("nobody there"), sleeps=1)
+    instead = ask.share(2)
+    assert ask.gather(ask.share(1, gone, instead=[instead])).wait() == [2]
+    with pytest.raises(ConnectError, match="nobody there"):
+        ask.gather(ask.share(1, gone)).wait()
+    assert gone.requests == 0
+
+
+class Slow(Server):
+    """A server whose handshake takes until it is let go on."""
+
+    def __init__(self) -> None:
+        super().__init__(sleeps=1)
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def rouse(self) -> None:
+        self.begun.set()
+        assert self.go_on.wait(60)
+        super().rouse()
+
+
+def test_what_connects_is_cancelled_at_once(ask: Ask) -> None:
+    slow = Slow()
+    gathered = ask.gather(ask.share(1, slow), ask.share(2))
+    assert slow.begun.wait(60)
+    gathered.cancel()
+    with pytest.raises(OperationCancelledError):
+        gathered.wait()
+    assert not slow.go_on.is_set()
+    slow.go_on.set()
+    assert slow.requests == 0
+
+
+def test_a_bug_while_it_connects_is_raised(ask: Ask) -> None:
+    class Broken(Server):
+        def rouse(self) -> None:
+            raise ZeroDivisionError("a bug")
+
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        ask.gather(ask.share(1, Broken(sleeps=1)), ask.share(2)).wait()
+
+
+def test_more_servers_than_threads_connect(ask: Ask) -> None:
+    servers = [Server(sleeps=1) for _ in range(100)]
+    shares = [ask.share(number, server) for number, server in enumerate(servers)]
+    assert ask.gather(*shares).wait() == list(range(100))
+
+
+async def test_an_event_loop_goes_on_while_it_connects(ask: Ask) -> None:
+    slow = Slow()
+    queue = current_queue()
+    ended = Ending()
+    gathered = Gathered([ask.share(1, slow)], lambda: ask.taken, TIMEOUT, queue, rouse)
+    queue.listen(gathered, ended.set)
+    await asyncio.to_thread(slow.begun.wait, 60)
+    assert not gathered.done
+    slow.go_on.set()
+    # The request has no queue here, and so ends only when it is waited for.
+    await eventually_async(lambda: bool(ask.operations))
+    assert not ended.is_set
+    assert gathered.wait() == [1]
+    assert ended.is_set

@@ -1,8 +1,8 @@
 """Connections to servers, shared by the stores of a process.
 
 There is a native client for each `UcxConfig`, and in it a connection for each server and secret.
-Both are made when they are first needed. A connection that was lost is made again. A forked child
-starts with none of its parent's.
+Both are made when they are first needed. A connection that was lost is made again. So is one that
+was closed since nobody used it for a while. A forked child starts with none of its parent's.
 """
 
 import os
@@ -26,6 +26,7 @@ from ucxstore.base.errors import (
 from ucxstore.base.options import ClientOptions, Local, Network, UcxConfig, without_tcp
 from ucxstore.base.rdma import has_rdma
 from ucxstore.base.secret import Secret
+from ucxstore.client import idle
 from ucxstore.client.connect import Greeting
 from ucxstore.protocol.frames import Welcome
 from ucxstore.protocol.handshake import ConnectAnewError
@@ -70,10 +71,13 @@ class ServerConnection(NamedTuple):
     native : Connection
         The core's.
     welcome : Welcome
+    is_local : bool
+        Whether it is over the local plane, where the client may hold memory of the server's.
     """
 
     native: "Connection"
     welcome: Welcome
+    is_local: bool
 
 
 class _Slot:
@@ -113,11 +117,14 @@ class Connector:
         self._lock = process.lock()
         self._attempt: Future[ServerConnection] | None = None
         self._rdma_failed = False
+        self._stays = False
+        self._uses = 0
+        self._used_at = 0.0
         weakref.finalize(self, self._slot.close).atexit = False
 
     @property
     def last(self) -> ServerConnection | None:
-        """The newest connection, also if it was lost."""
+        """The newest connection, also if it was lost; ``None`` if it was closed as idle."""
         return self._slot.connection
 
     @property
@@ -130,6 +137,64 @@ class Connector:
         """Return the connection if it is alive; never blocks."""
         connection = self._slot.connection
         return connection if connection is not None and connection.native.alive else None
+
+    def take(self) -> ServerConnection | None:
+        """Return `last`, and do not close it as idle until `put_back`; never blocks.
+
+        ``None`` is no use, so nothing is to be put back then.
+        """
+        with self._lock:  # `close_if_idle` decides under it, too: before this, or after `put_back`
+            connection = self._slot.connection
+            if connection is not None:
+                self._uses += 1
+        return connection
+
+    def put_back(self) -> None:
+        """End one use of the connection; it need not be there any more."""
+        with self._lock:
+            self._used_at = time.monotonic()
+            self._uses = max(self._uses - 1, 0)  # in a forked child, the use is the parent's
+
+    @contextmanager
+    def kept_open(self) -> Iterator[None]:
+        """Do not close a connection as idle, also one that is made meanwhile."""
+        with self._lock:
+            self._uses += 1
+        try:
+            yield
+        finally:
+            self.put_back()
+
+    def keep_open(self) -> None:
+        """Never close the connection as idle: its uses are not counted."""
+        self._stays = True
+
+    def close_if_idle(self, now: float) -> float | None:
+        """Close the connection if it has been idle for long.
+
+        Only one over a network: over the local plane, views and mapped results hold the server's
+        memory, which it may use again when the session ends.
+
+        Parameters
+        ----------
+        now : float
+            By the monotonic clock.
+
+        Returns
+        -------
+        float or None
+            When it may be idle for long; ``None`` if there is nothing to close.
+        """
+        with self._lock:
+            connection = self.current()
+            if connection is None or connection.is_local or self._stays:
+                return None
+            due = (now if self._uses else self._used_at) + idle.IDLE_SECONDS
+            if due > now:
+                return due
+            self._slot.connection = None  # whoever takes one from now on connects
+        connection.native.close()
+        return None
 
     def connect(self, timeout: float) -> ServerConnection:
         """Return the connection; make it if there is none.
@@ -184,9 +249,10 @@ class Connector:
         self._slot.close()
 
     def reset_in_child(self) -> None:
-        """Forget the parent's connection, and its attempt at one."""
+        """Forget the parent's connection, its uses, and its attempt at one."""
         self._slot.connection = None
         self._attempt = None
+        self._uses = 0
 
     def _try(self, attempt: Future[ServerConnection], deadline: float) -> ServerConnection:
         try:
@@ -217,6 +283,9 @@ class Connector:
         with self._lock:
             self._attempt = None
             self._slot.replace(connection)
+            self._used_at = time.monotonic()
+        if connection is not None and not connection.is_local:
+            idle_watch.start()
 
     def _connect(self, deadline: float) -> ServerConnection:
         logs.refresh()
@@ -237,9 +306,10 @@ class Connector:
         key = self._key
         with Greeting(key.server, key.secret, _left(deadline), key.encrypt) as greeting:
             native = self._join(greeting, deadline) if key.local == "auto" else None
+            is_local = native is not None
             if native is None:
                 native = self._reach(greeting, deadline)
-            return ServerConnection(native, greeting.welcome)
+            return ServerConnection(native, greeting.welcome, is_local)
 
     def _reach(self, greeting: Greeting, deadline: float) -> "Connection":
         """Use the way over a network that is asked for, or else the best one."""
@@ -397,6 +467,15 @@ _connectors: weakref.WeakValueDictionary[_Key, Connector] = weakref.WeakValueDic
 _connectors_lock = process.lock()
 
 
+def close_idle(now: float) -> float | None:
+    """Close idle connections; return when the next one may be, ``None`` if there is none."""
+    found = [connector.close_if_idle(now) for connector in list(_connectors.values())]
+    return min((due for due in found if due is not None), default=None)
+
+
+idle_watch = idle.IdleWatch(close_idle)
+
+
 def connector_to(server: HostPort, options: ClientOptions) -> Connector:
     """Return the connector to a server; it does not connect yet."""
     secret = options.secret
@@ -435,9 +514,10 @@ def _left(deadline: float) -> float:
 
 
 def _start_anew_in_child() -> None:
-    global _clients
+    global _clients, idle_watch
     _clients.abandon()
     _clients = NativeClients()
+    idle_watch = idle.IdleWatch(close_idle)
     for connector in list(_connectors.values()):
         connector.reset_in_child()
 

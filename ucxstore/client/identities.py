@@ -66,13 +66,19 @@ class Identities:
 
     @property
     def all_known(self) -> frozenset[bytes]:
-        """The identities that are known, of any of the servers."""
-        return frozenset({*self._told.values(), *self._met.values()})
+        """The identities that are known, of any of the servers; the told ones if those are all."""
+        met = self._met.values() if self.need_record else ()
+        return frozenset({*self._told.values(), *met})
 
     @property
     def need_record(self) -> bool:
         """Whether the servers' own record must tell which of them belong together."""
         return not (self.scratch or self._told.keys() >= self.servers)
+
+    @property
+    def are_shared(self) -> bool:
+        """Whether the servers share their values, where no record is needed."""
+        return not self.scratch and len(self.all_known) == 1
 
     def know(self, server: HostPort) -> bool:
         """Return whether the server's identity is known, and so it was there."""

@@ -1,6 +1,8 @@
 """`Cluster`: the channel of a store with several servers."""
 
+import math
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ucxstore.base.errors import UcxStoreError
@@ -9,7 +11,7 @@ from ucxstore.client.channel import Channel
 from ucxstore.client.identities import Identities
 from ucxstore.client.loops import Operation, Queue
 from ucxstore.client.requests import Request
-from ucxstore.cluster.gather import Gathered
+from ucxstore.cluster.gather import Gathered, Share
 from ucxstore.cluster.member import Member
 from ucxstore.cluster.membership import Membership
 from ucxstore.cluster.scatter import Scatter
@@ -61,7 +63,7 @@ class Cluster(Channel):
 
     def begin(self, request: Request[Any], queue: Queue | None) -> Operation:
         scatter = Scatter(self._membership, request)
-        return Gathered(scatter.shares(), scatter.finish, self.timeout, queue)
+        return Gathered(scatter.shares(), scatter.finish, self.timeout, queue, self._rouse)
 
     def hold(self, key: str) -> "npt.NDArray[np.uint8] | None":
         # Of metadata, and of what servers share, another one may have the value, too: ask for it.
@@ -71,22 +73,29 @@ class Cluster(Channel):
         return self._membership.seats.member_of(key).map_file(key, waits=waits)
 
     def allocate(self, key: str, nbytes: int) -> "Allocation | None":
+        member = self._membership.seats.member_of(key)
+        if member.is_resting:
+            self._rouse(member)
         try:
-            return self._membership.seats.member_of(key).connection().allocate(key, nbytes)
+            return member.connection().allocate(key, nbytes)
         except UcxStoreError:
             return None  # another may take the value in its place, or the write tells
 
     def ask_each_sync(
         self, request: Request[None], timeout: float | None = None
     ) -> list[UcxStoreError | None]:
-        def begin(member: Member) -> Operation | UcxStoreError:
-            try:
-                return request.start(member.connection(), timeout or self.timeout, None)
-            except UcxStoreError as error:
-                return error
-
-        begun = [begin(member) for member in self._membership.members]
+        seconds = timeout or self.timeout
+        rouse = partial(self._rouse, timeout=seconds)
+        begun = [
+            Gathered(
+                [Share(member, request, _nothing_more, _raise)], _nothing, seconds, None, rouse
+            )
+            for member in self._membership.members
+        ]
         return [_failure_of(one) for one in begun]
+
+    def _rouse(self, member: Member, timeout: float = math.inf) -> None:
+        self._membership.rouse(member, min(timeout, self.connect_timeout))
 
     @property
     def keeps_copies(self) -> bool:
@@ -96,11 +105,21 @@ class Cluster(Channel):
         self._membership.accept_restarted()
 
 
-def _failure_of(begun: Operation | UcxStoreError) -> UcxStoreError | None:
-    if isinstance(begun, UcxStoreError):
-        return begun
+def _failure_of(begun: Operation) -> UcxStoreError | None:
     try:
         begun.wait()
     except UcxStoreError as error:
         return error
     return None
+
+
+def _nothing() -> None:
+    """Return the answer of a request that has none."""
+
+
+def _nothing_more(_: None) -> list[Share]:
+    return []
+
+
+def _raise(error: UcxStoreError) -> list[Share]:
+    raise error

@@ -15,6 +15,7 @@ from ucxstore.base.errors import (
 )
 from ucxstore.client.loops import Operation, Queue
 from ucxstore.client.requests import Request
+from ucxstore.cluster.connecting import Connecting
 
 if TYPE_CHECKING:
     from ucxstore._core import Connection
@@ -23,8 +24,14 @@ if TYPE_CHECKING:
 class AskedServer(Protocol):
     """What `Gathered` needs of a server."""
 
-    def connection(self) -> "Connection":
-        """Return the connection to it, or raise."""
+    def take(self) -> "Connection | None":
+        """Return the connection, and keep it open until `put_back`; ``None`` if none is made yet.
+
+        Raises if the server is gone.
+        """
+
+    def put_back(self) -> None:
+        """End one use of the connection."""
 
     def count_request(self) -> None:
         """Count a request to it."""
@@ -67,6 +74,8 @@ class Gathered:
         Seconds that an operation may go without progress.
     queue : Queue or None
         Where the operations complete; ``None`` if a thread waits.
+    rouse : callable
+        Connects to a server that rests, blocking. What goes wrong, the server's `take` raises.
     """
 
     def __init__(
@@ -75,11 +84,14 @@ class Gathered:
         finish: Callable[[], Any],
         timeout: float,
         queue: Queue | None,
+        rouse: Callable[[Any], None],
     ) -> None:
         self._finish = finish
         self._timeout = timeout
         self._queue = queue
+        self._rouse = rouse
         self._in_flight: dict[Operation, Share] = {}
+        self._connecting: dict[Operation, None] = {}  # those that only precede a request
         self._failure: Exception | None = None
         try:
             self._start(shares)
@@ -96,7 +108,7 @@ class Gathered:
         """Block until it is done, and return its result."""
         try:
             while self._in_flight:
-                operation = next(iter(self._in_flight))
+                operation = next(iter(self._connecting or self._in_flight))
                 self._end(operation, operation.wait)
         except BaseException:  # such as a signal's, raised anywhere
             self._settle()
@@ -123,17 +135,33 @@ class Gathered:
             while left and self._failure is None:
                 share = left.pop()
                 try:
-                    connection = share.server.connection()
+                    connection = share.server.take()
                 except (ServerLostError, ConnectError) as error:
                     left += share.lost(without_frames(error))
                     continue
-                operation = share.request.start(connection, self._timeout, completions)
-                self._in_flight[operation] = share
-                if self._queue is not None:
-                    self._queue.listen(operation, partial(self._take, operation))
+                if connection is None:
+                    self._connect(share)
+                    continue
+                try:
+                    operation = share.request.start(connection, self._timeout, completions)
+                except BaseException:
+                    share.server.put_back()
+                    raise
+                self._await(operation, share)
                 share.server.count_request()
         except Exception as error:
             self._fail(error)
+
+    def _connect(self, share: Share) -> None:
+        """Connect to the server of a share, and start the share after that."""
+        operation = Connecting(partial(self._rouse, share.server), self._queue)
+        self._connecting[operation] = None
+        self._await(operation, share)
+
+    def _await(self, operation: Operation, share: Share) -> None:
+        self._in_flight[operation] = share
+        if self._queue is not None:
+            self._queue.listen(operation, partial(self._take, operation))
 
     def _take(self, operation: Operation) -> None:
         """Take the result; the queue calls this when the operation is done."""
@@ -150,16 +178,29 @@ class Gathered:
             lost = without_frames(error)
         except Exception as error:
             self._fail(error)
-        share = self._in_flight.pop(operation)
+        is_request = operation not in self._connecting
+        share = self._forget(operation)
         if self._failure is None:
             try:
-                more = share.answered(result) if lost is None else share.lost(lost)
+                if not is_request:
+                    more: Iterable[Share] = [share]
+                else:
+                    more = share.answered(result) if lost is None else share.lost(lost)
             except Exception as error:
                 self._fail(error)
             else:
                 self._start(more)
         if not self._in_flight and self._queue is not None:
             self._queue.tell(self)
+
+    def _forget(self, operation: Operation) -> Share:
+        """Return the share of an operation that has ended, and end its use of the server."""
+        share = self._in_flight.pop(operation)
+        if operation in self._connecting:
+            del self._connecting[operation]
+        else:
+            share.server.put_back()
+        return share
 
     def _fail(self, error: Exception) -> None:
         if self._failure is None:
@@ -176,4 +217,4 @@ class Gathered:
                 operation.cancel()
                 with suppress(Exception):
                     operation.wait()
-                del self._in_flight[operation]
+                self._forget(operation)

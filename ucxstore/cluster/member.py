@@ -74,6 +74,17 @@ class Member:
         return self.connector.current() is not None
 
     @property
+    def is_resting(self) -> bool:
+        """Whether nobody has wanted a connection to it yet, or for a while."""
+        return self.connector.last is None and self._problem is None
+
+    @property
+    def is_away(self) -> bool:
+        """Whether it is neither connected, nor rests."""
+        last = self.connector.last  # looked at once: another thread may connect
+        return self._problem is not None if last is None else not last.native.alive
+
+    @property
     def has_failed(self) -> bool:
         """Whether the last attempt to connect to it failed."""
         return self._problem is not None
@@ -91,7 +102,7 @@ class Member:
 
     @property
     def was_met(self) -> bool:
-        """Whether it was ever connected."""
+        """Whether it was connected, and the connection was not closed as idle."""
         return self.connector.last is not None
 
     @property
@@ -114,11 +125,36 @@ class Member:
         """
         connection = self.connector.current()
         if connection is None:
-            if self._problem is not None:
-                raise without_frames(self._problem)
-            raise ServerLostError(f"{self.server}: the server is gone")
+            raise self._why_none()
         self.check(connection.welcome)
         return connection.native
+
+    def take(self) -> "Connection | None":
+        """Return the connection, which stays open until `put_back`; ``None`` if the member rests.
+
+        Raises
+        ------
+        ServerLostError, ConnectError, ServerRestartedError
+            As from `connection`.
+        """
+        connection = self.connector.take()
+        if connection is None:
+            if self._problem is not None:
+                raise without_frames(self._problem)
+            return None
+        try:
+            if not connection.native.alive:
+                raise self._why_none()
+            self.check(connection.welcome)
+        except BaseException:
+            self.connector.put_back()
+            raise
+        self._problem = None  # another store may have connected
+        return connection.native
+
+    def put_back(self) -> None:
+        """End one use of the connection."""
+        self.connector.put_back()
 
     def hold(self, key: str) -> "npt.NDArray[np.uint8] | None":
         """Return a whole value where it lies, as `Channel.hold` does."""
@@ -221,6 +257,11 @@ class Member:
         welcome = self.welcome
         if welcome is not None:
             self._identities.accept(self.server, welcome)
+
+    def _why_none(self) -> UcxStoreError:
+        if self._problem is not None:
+            return without_frames(self._problem)
+        return ServerLostError(f"{self.server}: the server is gone")
 
     def _right(self) -> ServerConnection | None:
         """Return the connection, if it is to the storage that it should be to."""

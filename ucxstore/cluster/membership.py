@@ -1,7 +1,8 @@
 """`Membership`: connect to all servers of a store, and check that they belong together."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 from ucxstore.base import logs
@@ -35,12 +36,17 @@ class Seats(NamedTuple):
         return self.members[index]
 
     def down(self) -> frozenset[int]:
-        """Return the indices of those that are not connected."""
-        return frozenset(i for i, member in enumerate(self.members) if not member.is_connected)
+        """Return the indices of those that are not there; those that rest are."""
+        return frozenset(i for i, member in enumerate(self.members) if member.is_away)
 
 
 class Membership:
     """All servers of a store.
+
+    A store that was told the identities of all servers connects to each of them when it first has a
+    request for it. Another one has to meet all servers once, to learn which belong together.
+    After that, a connection that nobody uses is closed, and the member *rests* until it is wanted
+    again.
 
     Parameters
     ----------
@@ -73,12 +79,13 @@ class Membership:
         self._connect_timeout = connect_timeout
         self._names: list[str] = []
         self._settled = False
+        self._record: bytes | None = None  # as the set's servers keep it, if they are one
 
     def is_ready(self) -> bool:
-        """Return whether all are connected that can be; try others again in the background."""
+        """Return whether all are there that can be; try others again in the background."""
         if not self._settled:
             return False
-        away = [member for member in self.members if not member.is_connected]
+        away = [member for member in self.members if member.is_away]
         # No request waits for one that has failed, or that others stand in for.
         known = [member for member in away if member.has_failed or (self.shared and member.was_met)]
         if len(away) == len(self.members) or len(known) < len(away):
@@ -91,7 +98,7 @@ class Membership:
         """Connect at the same time to all that are new, or have been lost since.
 
         The first time, servers that are not there yet are waited for where the store cannot do
-        without them.
+        without them. If it knows all of them, it connects to none.
 
         Parameters
         ----------
@@ -105,29 +112,56 @@ class Membership:
         ClusterError
             If they are not servers of one store.
         """
+        if not (self._settled or self._identities.need_record):
+            self._settle({}, timeout)
+            return
         patience = Patience(timeout)
         while True:
-            self._connect_once(patience.left())
-            welcomes = self._welcomes()
-            try:
-                if not welcomes:
-                    self._raise_why()
-                self._settle(welcomes, patience.left())
-                return
-            except (ConnectError, ServerLostError) as error:
-                if isinstance(error, ClusterError) or not self._may_come(welcomes):
-                    raise
-                if not patience.wait(error, patience.deadline):
-                    raise
+            with self._kept_open():
+                self._connect_once(patience.left())
+                welcomes = self._welcomes()
+                try:
+                    if welcomes:
+                        self._settle(welcomes, patience.left())
+                    elif not any(member.is_resting for member in self.members):
+                        self._raise_why()
+                    return
+                except (ConnectError, ServerLostError) as error:
+                    if isinstance(error, ClusterError) or not self._may_come(welcomes):
+                        raise
+                    if not patience.wait(error, patience.deadline):
+                        raise
+
+    @contextmanager
+    def _kept_open(self) -> Iterator[None]:
+        """Close no connection as idle: what it has told is to be looked at."""
+        with ExitStack() as stack:
+            for connector in self._connectors.values():
+                stack.enter_context(connector.kept_open())
+            yield
 
     def _connect_once(self, timeout: float) -> None:
-        away = [member for member in self.members if not member.is_connected]
+        away = [member for member in self.members if self._is_wanted(member)]
         untried = [member for member in away if not member.has_failed]
         needs_all = not self._settled or len(away) == len(self.members)
-        tried = away if needs_all else untried
-        if tried:
-            with ThreadPoolExecutor(len(tried), "ucxstore-connect") as threads:
-                list(threads.map(lambda member: member.try_to_connect(timeout), tried))
+        _connect_all(away if needs_all else untried, timeout)
+
+    def _is_wanted(self, member: Member) -> bool:
+        return member.is_away if self._settled else not member.is_connected
+
+    def rouse(self, member: Member, timeout: float) -> None:
+        """Connect to a member that rests, blocking; what goes wrong, its requests tell.
+
+        Parameters
+        ----------
+        member : Member
+        timeout : float
+            Seconds.
+        """
+        member.try_to_connect(timeout)
+        welcome = member.welcome
+        if welcome is not None and self._record not in (None, welcome.record):
+            self._settle_again()  # somebody has changed the set meanwhile
 
     def _may_come(self, welcomes: Mapping[HostPort, Welcome]) -> bool:
         """Return whether all that is wrong is that some servers were never there yet.
@@ -156,7 +190,15 @@ class Membership:
         ClusterError
             If they are not servers of one store.
         """
+        with self._kept_open():
+            resting = [member for member in self.members if member.is_resting]
+            _connect_all(resting, self._connect_timeout)
+            self._accept()
+
+    def _accept(self) -> None:
         welcomes = self._welcomes()
+        if not welcomes:
+            self._raise_why()
         if self.shared:
             self._place(_identity_of_all(welcomes))
         elif self._identities.need_record:
@@ -172,7 +214,7 @@ class Membership:
 
     def _settle(self, welcomes: Mapping[HostPort, Welcome], timeout: float) -> None:
         """Find out which servers belong together, and how keys are placed on them."""
-        self.shared = _is_shared(welcomes) and not self._identities.scratch
+        self.shared = self._find_out_whether_shared(welcomes)
         if self.shared:
             if not self._settled:
                 known = self._identities.all_known
@@ -185,6 +227,11 @@ class Membership:
         else:
             self._place(None)
         self._settled = True
+
+    def _find_out_whether_shared(self, welcomes: Mapping[HostPort, Welcome]) -> bool:
+        if self._identities.scratch:
+            return False
+        return _is_shared(welcomes) if welcomes else self._identities.are_shared
 
     def _connect_anew(self, welcomes: Mapping[HostPort, Welcome]) -> None:
         """Connect to those that have got a record, and with it ended sessions begun before."""
@@ -216,6 +263,14 @@ class Membership:
         names = [place.name for place in record.members]
         placement = self.seats.placement if names == self._names else Placement(names)
         self._names, self.seats = names, Seats(tuple(bound), placement)
+        self._record = record.encode()
+
+
+def _connect_all(members: Sequence[Member], timeout: float) -> None:
+    """Connect to members at the same time; what goes wrong, their requests tell."""
+    if members:
+        with ThreadPoolExecutor(len(members), "ucxstore-connect") as threads:
+            list(threads.map(lambda member: member.try_to_connect(timeout), members))
 
 
 def _is_shared(welcomes: Mapping[HostPort, Welcome]) -> bool:

@@ -40,6 +40,7 @@ class OneServer(Channel):
         super().__init__(options)
         self._member = member
         self._connector = member.connector
+        self._connector.keep_open()  # the core's operations do not say here when they end
         self._identities = identities
         self._checked = b""  # the token of the last connection that was checked
         self._away_until: float | None = None  # when a server that ended should be back
