@@ -35,6 +35,11 @@ def proportional_bytes(pid: int | str = "self") -> int:
     return _bytes_in(f"/proc/{pid}/smaps_rollup")["Pss"]
 
 
+def descriptors(pid: int | str = "self") -> int:
+    """Return how many descriptors a process has open."""
+    return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
+
+
 def cpu_seconds(pid: int) -> float:
     """Return the processor time of the threads of a process."""
     tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from ucxstore.client.idle import IDLE_SECONDS
+
 # The grid's chunks: 1 MB of float32, in rows of 2 kB of the array.
 GRID_CHUNK = (500, 500)
 
@@ -36,11 +38,20 @@ class Scale:
     job_rounds: int  # of a job of four processes
     start_rounds: int  # of a process that reads a small array
     held_bytes: int  # of an array that several processes hold
+    spread_workers: int  # of Dask, which all read from one another
+    spread_side: int  # of the square array of 4-byte numbers
+    spread_slabs: int  # of its rows, and of its columns
+    spread_idle_seconds: float
     patience_seconds: float  # how long to wait for an idle machine
 
     @property
     def shape(self) -> tuple[int, int]:
         return self.side, self.side
+
+    @property
+    def spread_rests(self) -> bool:
+        """Whether clients close idle connections in that time."""
+        return self.spread_idle_seconds > IDLE_SECONDS
 
     @property
     def nbytes(self) -> int:
@@ -76,6 +87,10 @@ FULL = Scale(
     job_rounds=5,
     start_rounds=9,
     held_bytes=10**9,
+    spread_workers=16,
+    spread_side=20480,
+    spread_slabs=64,
+    spread_idle_seconds=75.0,
     patience_seconds=30.0,
 )
 
@@ -108,5 +123,9 @@ QUICK = Scale(
     job_rounds=1,
     start_rounds=1,
     held_bytes=128 << 20,
+    spread_workers=3,
+    spread_side=1024,
+    spread_slabs=8,
+    spread_idle_seconds=0.0,
     patience_seconds=0.0,
 )

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from benchmarks.result import Row
 from benchmarks.rows import (
+    all_to_all,
     compressed,
     compressed_write,
     connects,
@@ -52,6 +53,7 @@ ROWS: dict[str, Callable[[Scale, Path], Row]] = {
     "durability": durability.measure,
     "compressed-write": compressed_write.measure,
     "rechunk": rechunk.measure,
+    "all-to-all": all_to_all.measure,
     "copies": copies.measure,
     "decode-memory": decode_memory.measure,
     "server-memory": server_memory.measure,
