@@ -42,6 +42,9 @@ class Scale:
     spread_side: int  # of the square array of 4-byte numbers
     spread_slabs: int  # of its rows, and of its columns
     spread_idle_seconds: float
+    cost_requests: int
+    cost_rounds: int
+    held_connections: int
     patience_seconds: float  # how long to wait for an idle machine
 
     @property
@@ -91,6 +94,9 @@ FULL = Scale(
     spread_side=20480,
     spread_slabs=64,
     spread_idle_seconds=75.0,
+    cost_requests=1000,
+    cost_rounds=3,
+    held_connections=100,
     patience_seconds=30.0,
 )
 
@@ -127,5 +133,8 @@ QUICK = Scale(
     spread_side=1024,
     spread_slabs=8,
     spread_idle_seconds=0.0,
+    cost_requests=64,
+    cost_rounds=1,
+    held_connections=4,
     patience_seconds=0.0,
 )
