@@ -101,6 +101,10 @@ class Child:
         """Let it run again."""
         os.kill(self.pid, signal.SIGCONT)
 
+    def has_ended(self) -> bool:
+        """Whether it has ended, however it did."""
+        return self._status is not None or bool(select.select([self._pidfd], [], [], 0)[0])
+
     def wait(self, seconds: float = 60.0) -> int:
         """Wait for its end, and return its exit status; negative for a signal."""
         if self._status is None:
@@ -146,19 +150,30 @@ class Child:
 
 
 class Nursery:
-    """The fork server. A context manager; its processes end with it."""
+    """The fork server. A context manager; its processes end with it.
 
-    def __init__(self, outputs: Path) -> None:
+    Parameters
+    ----------
+    outputs : Path
+        A folder for what its processes write.
+    preload : Path or None
+        A library that is preloaded into it.
+    """
+
+    def __init__(self, outputs: Path, preload: Path | None = None) -> None:
         self._outputs = outputs
         self._count = 0
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # With threads of numpy's, every fork would be of a process with threads.
+        env = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+        if preload is not None:
+            env["LD_PRELOAD"] = str(preload)
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, *DEVELOPMENT_MODE, "-c", _PROGRAM, str(theirs.fileno())],
                 cwd=ROOT,
                 pass_fds=[theirs.fileno()],
-                # With threads of numpy's, every fork would be of a process with threads.
-                env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+                env=env,
             )
 
     def start(self, job: Callable[..., None], *arguments: object) -> Child:

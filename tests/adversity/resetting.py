@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 
+from tests.adversity.servers import port_of
 from tests.values import as_buffer
 from ucxstore import ConnectError, Server, UcxStore
 
@@ -15,10 +16,6 @@ OVER_UCX = {"local": "ucx", "ucx": TCP}
 VALUE = b"value"
 
 shim = ctypes.CDLL(os.environ.get("LD_PRELOAD"))
-
-
-def port_of(address: str) -> int:
-    return int(address.rpartition(":")[2])
 
 
 def fail_to_connect(address: str) -> None:

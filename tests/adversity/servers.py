@@ -61,6 +61,11 @@ class RemoteServer:
         return dict(self.process.ask("stats"))
 
 
+def port_of(address: str) -> int:
+    """Return the port of a server's address."""
+    return int(address.rpartition(":")[2])
+
+
 def files_under(root: Path) -> set[str]:
     """Return all files below a directory, hidden ones too, by relative paths."""
     return {
