@@ -42,6 +42,7 @@ UNWELCOME = (
 
 _PRELOAD = (
     "tests.adversity.clients",
+    "tests.adversity.deaths.processes",
     "tests.adversity.greedy.jobs",
     "tests.adversity.servers",
     "tests.adversity.transfers",
