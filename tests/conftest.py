@@ -4,8 +4,10 @@ import gc
 import os
 import signal
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,20 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("UCX_MEM_MMAP_HOOK_MODE", "bistro")
     else:
         config.pluginmanager.register(Kept(MOST_BYTES))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print how many tests have recorded each text to be counted, in whatever process."""
+    reports = chain.from_iterable(terminalreporter.stats.values())
+    counted = Counter(
+        text
+        for report in reports
+        if getattr(report, "when", "") == "call"
+        for name, text in report.user_properties
+        if name == "counted"
+    )
+    for text in sorted(counted):
+        terminalreporter.write_line(f"{counted[text]:5} {text}")
 
 
 def pytest_collection_finish() -> None:

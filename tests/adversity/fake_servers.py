@@ -130,22 +130,33 @@ def take[T](steps: Steps[T], sock: socket.socket) -> T:
     return without_waiting(carry_out(steps, send, receive))
 
 
-def relays_to(place: str) -> Behaviour:
-    """Pass everything on to a server, and back: a man in the middle."""
+def relays_to(
+    place: str, to_server: bytearray | None = None, to_client: bytearray | None = None
+) -> Behaviour:
+    """Pass everything on to a server, and back: a man in the middle.
+
+    Parameters
+    ----------
+    place : str
+    to_server, to_client : bytearray or None
+        What gets all bytes, before they are passed on.
+    """
     host, port = place.split(":")
 
-    def pass_on(source: socket.socket, target: socket.socket) -> None:
+    def pass_on(source: socket.socket, target: socket.socket, record: bytearray | None) -> None:
         with suppress(OSError):
             while data := source.recv(4096):
+                if record is not None:
+                    record += data
                 target.sendall(data)
         with suppress(OSError):
             target.shutdown(socket.SHUT_RDWR)
 
     def both_ways(sock: socket.socket) -> None:
         with socket.create_connection((host, int(port))) as server:
-            back = threading.Thread(target=pass_on, args=(server, sock))
+            back = threading.Thread(target=pass_on, args=(server, sock, to_client))
             back.start()
-            pass_on(sock, server)
+            pass_on(sock, server, to_server)
             back.join()
 
     def behave(sock: socket.socket) -> None:

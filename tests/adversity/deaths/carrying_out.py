@@ -2,7 +2,7 @@
 
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from tests.adversity.deaths.cases import (
@@ -19,6 +19,7 @@ from tests.adversity.deaths.plan import (
     Means,
     closes_server,
     is_checked,
+    is_killed,
     means_of,
     offset_of,
     trip_of,
@@ -38,8 +39,11 @@ LATE = 4.0
 _TRIES = 5  # to get ready: the time-out is short for a busy machine
 
 
-def carry_out(case: Case, places: Places, *, has_hosts: bool) -> Outcome | None:
-    """Carry out a case; return the end of its request, unless the client was killed before.
+def carry_out(case: Case, places: Places, *, has_hosts: bool) -> bool:
+    """Carry out a case; return whether it was at its stage that the hurt came.
+
+    Where bytes are counted it always is, and else it depends on the time: the request may have
+    ended before.
 
     Raises
     ------
@@ -66,10 +70,10 @@ class _Run:
     place: Place
     means: Means
     outcome: Outcome | None = None
-    trips: int = 0  # in the client
+    met: bool = True  # whether the hurt came before the end
     dead: set[Side] = field(default_factory=set)
 
-    def carry_out(self) -> Outcome | None:
+    def carry_out(self) -> bool:
         self.place.ready(self.case.kind, self.case.size)
         with self._box() as box:
             self._prepare(self.place.address if box is None else box.address)
@@ -83,7 +87,7 @@ class _Run:
         self._look_at_server()
         if may_leak(self.case.combination):
             self.place.renew()
-        return self.outcome
+        return self.met
 
     # ---- before ----
 
@@ -152,7 +156,9 @@ class _Run:
             else:
                 self._hear_outcome()
                 if self.means is Means.TRIP:
-                    assert self.trips or self._server_trips() > before, "nothing was hurt"
+                    assert self.outcome is not None
+                    hurts = self.outcome.hurts + self._server_trips() - before
+                    assert hurts, "nothing was hurt"
         if closes_server(case) and Side.SERVER not in self.dead:
             assert self._server.hear(20.0) == "closed"
             self._is_over(Side.SERVER, 0)
@@ -181,7 +187,7 @@ class _Run:
 
     def _hear_outcome(self) -> None:
         if self.outcome is None:
-            self.outcome, self.trips = self._client.hear(30.0)
+            self.outcome = self._client.hear(30.0)
 
     def _until_it_stands(self) -> None:
         """Wait until the hurt side has stopped; a fuse may take longer than the request."""
@@ -198,9 +204,11 @@ class _Run:
         if self.case.side is Side.SERVER:
             self._hear_outcome()  # while it stands
             self._until_it_stands()
+            self._note_in_time(Side.SERVER)
             self._server.go_on()
             return
         self._until_it_stands()
+        self._note_in_time(Side.CLIENT)
         if not closes_server(self.case):  # others are served meanwhile
             versions = versions_after(self.case.kind, acknowledged=False)
             self.place.see(self.case.kind, self.case.size, "check", versions)
@@ -212,13 +220,34 @@ class _Run:
             self._hear_outcome()
         else:
             self._hear_to_the_end()
+        self._note_in_time(self.case.side)
         self._is_over(self.case.side, -signal.SIGKILL)
+
+    def _note_in_time(self, side: Side) -> None:
+        """Note, of a hurt after a time, whether it came before the end of what it was to hurt."""
+        if self.means is not Means.FUSE:
+            return
+        if closes_server(self.case):
+            self.met = not self._has_closed()
+        elif side is Side.SERVER:
+            assert self.outcome is not None
+            self.met = self.outcome.hurts > 0
+        else:
+            self.met = self.outcome is None and not self._client.channel.poll()
+
+    def _has_closed(self) -> bool:
+        channel = self._server.channel
+        if not is_killed(self.case, Side.SERVER):
+            return channel.poll()  # what it says is heard later
+        with suppress(EOFError, ConnectionResetError):
+            return channel.poll(20.0) and channel.recv() == "closed"
+        return False
 
     def _hear_to_the_end(self) -> None:
         """Hear the client until it is killed."""
         try:
             while self._client.channel.poll(20.0):
-                self.outcome, _ = self._client.channel.recv()
+                self.outcome = self._client.channel.recv()
                 assert self.means is Means.FUSE, f"nothing was hurt: {self.outcome}"
         except (EOFError, ConnectionResetError):
             return
@@ -266,9 +295,9 @@ class _Run:
         if outcome is None:
             return
         assert outcome.right is not False, f"a wrong answer: {outcome}"
-        assert outcome.is_ours, outcome.error
+        assert outcome.is_ours, f"not an exception of ours: {outcome.error}"
         assert outcome.gaps_untouched, "it wrote beside the memory that it was given"
-        assert outcome.seconds <= 2 * TIMEOUT + LATE, outcome
+        assert outcome.seconds <= 2 * TIMEOUT + LATE, f"too late: {outcome}"
 
     def _look_at_client(self) -> None:
         if Side.CLIENT in self.dead:

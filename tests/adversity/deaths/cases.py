@@ -6,7 +6,7 @@ how many bytes. `draw` covers every combination that can exist, in turn, before 
 """
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from itertools import product
@@ -18,6 +18,7 @@ class Lane(StrEnum):
 
     LOCAL = "local"
     TCP = "tcp"
+    ENCRYPTED = "tcp-encrypted"
     UCX_TCP = "ucx-tcp"
     UCX_SHM = "ucx-shm"
 
@@ -90,6 +91,7 @@ CHANGES = (*SETS, Kind.DELETE)
 OF_PROCESSES = frozenset({Hurt.KILL, Hurt.STOP})
 OF_BYTES = frozenset({Hurt.DROP, Hurt.REPEAT, Hurt.FLIP})
 OF_SILENCE = frozenset({Hurt.LINK_DOWN, Hurt.BLACK_HOLE})
+OVER_TCP = frozenset({Lane.TCP, Lane.ENCRYPTED})
 OVER_UCX = frozenset({Lane.UCX_TCP, Lane.UCX_SHM})
 BEFORE_REQUESTS = (Stage.CONNECT, Stage.HANDSHAKE, Stage.WIRE_UP)
 
@@ -278,47 +280,69 @@ def reach(one: Combination, size: int) -> int:
     if one.stage is Stage.CONNECT:
         return 1
     if one.stage is Stage.HANDSHAKE:
-        return HELLO_AND_PROOF if to_server else CHALLENGE_AND_WELCOME
+        return handshake(one.lane, one.direction)
     if one.stage is Stage.WIRE_UP:
-        # The frames of the wire-up; over TCP, a ping and its answer, too.
-        if one.lane is Lane.TCP:
-            return 45 + 64 if to_server else 44 + 104
+        # The frames of the wire-up; over TCP, the beginning of the first message, too.
+        if one.lane in OVER_TCP:
+            return ATTACH + message(one) if to_server else READY + message(one)
         # Over UCX's TCP also the first bytes of its own connections; changed ones abort it.
         by_ucx = one.lane is Lane.UCX_TCP and one.hurt not in OF_BYTES
-        return 44 if one.lane is Lane.LOCAL else 45 + 45 * by_ucx
+        return READY if one.lane is Lane.LOCAL else ATTACH + 45 * by_ucx
     if one.stage is Stage.SEGMENT and one.lane is not Lane.LOCAL:
         return size
-    if one.stage is Stage.REPLY or (one.stage is Stage.CLOSE and not to_server):
-        return 80
-    return 64
+    if one.lane in OVER_TCP:
+        return message(one)
+    return 64 if to_server else 80
 
 
-# Bytes of the handshake's frames: see docs/wire.md.
-HELLO_AND_PROOF = 44 + 44
-CHALLENGE_AND_WELCOME = 48 + 82
+# Bytes of frames and headers: see docs/wire.md.
+HELLO = PROOF = READY = 44
+ATTACH = 45
+CHALLENGE, WELCOME = 48, 82
+ENCRYPT = 76
+FRAME = 24
+REQUEST_HEADER, VALUE_HEADER, REPLY_HEADER = 40, 64, 80
+SUMS = 8
+SEAL, TAG = 24, 16  # of a header, with its number; of data
 
 
-def draw(seed: int, count: int, *, why: str | None = None) -> list[Case]:
+def handshake(lane: Lane, direction: Direction) -> int:
+    """Return the bytes of a direction before the wire-up."""
+    given = HELLO + PROOF if direction is Direction.TO_SERVER else CHALLENGE + WELCOME
+    return given + ENCRYPT * (lane is Lane.ENCRYPTED)
+
+
+def message(one: Combination) -> int:
+    """Return the bytes of a message over TCP before its body, as long as it has no checksums."""
+    header = REQUEST_HEADER if one.direction is Direction.TO_SERVER else REPLY_HEADER
+    return FRAME + header + SEAL * (one.lane is Lane.ENCRYPTED)
+
+
+def draw(
+    seed: int, count: int, *, lanes: Container[Lane] = tuple(Lane), why: str | None = None
+) -> list[Case]:
     """Return `count` cases: each combination in turn, in an order of the seed, and then again.
 
     Parameters
     ----------
+    lanes : container of Lane
+        Those that they have.
     why : str or None
         The reason not to run them that they have.
     """
     rng = random.Random(seed)
     cases: list[Case] = []
     while len(cases) < count:
-        order = _in_turn(rng, why)
+        order = _in_turn(rng, lanes, why)
         cases += [_complete(one, rng) for one in order[: count - len(cases)]]
     return cases
 
 
-def _in_turn(rng: random.Random, why: str | None) -> list[Combination]:
+def _in_turn(rng: random.Random, lanes: Container[Lane], why: str | None) -> list[Combination]:
     """Shuffle all combinations; lanes and hurts take turns, so that any beginning has them all."""
     groups: dict[tuple[Lane, Hurt], list[Combination]] = {}
     for one in every_combination():
-        if reason(one) == why:
+        if one.lane in lanes and reason(one) == why:
             groups.setdefault((one.lane, one.hurt), []).append(one)
     for group in groups.values():
         rng.shuffle(group)

@@ -15,7 +15,10 @@ TRIP = Path(__file__).with_name("trip.c")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--case", action="append", help="a case of tests/adversity/deaths, as printed")
+    deaths = parser.getgroup("tests/adversity/deaths")
+    deaths.addoption("--case", action="append", help="a case, as printed")
+    deaths.addoption("--deaths-seed", type=int, help="what the cases are drawn from")
+    deaths.addoption("--deaths-lane", action="append", help="a lane of the cases; repeatable")
 
 
 @pytest.fixture(scope="session")

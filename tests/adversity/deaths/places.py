@@ -209,7 +209,7 @@ class Place:
         )
         assert client.ask(job) == "ready"
         client.channel.send((None, None))
-        outcome, _ = client.hear()
+        outcome = client.hear()
         assert outcome.right, outcome
         assert client.ask("look").memory_untouched
         client.ask("rest")

@@ -3,19 +3,26 @@
 from enum import StrEnum
 
 from tests.adversity.deaths.cases import (
-    CHALLENGE_AND_WELCOME,
-    HELLO_AND_PROOF,
+    ATTACH,
+    FRAME,
     OF_BYTES,
     OF_PROCESSES,
     OF_SILENCE,
+    OVER_TCP,
+    REPLY_HEADER,
+    SEAL,
+    SUMS,
+    VALUE_HEADER,
     Case,
     Direction,
     Hurt,
     Lane,
     Side,
     Stage,
+    handshake,
     is_timed,
 )
+from tests.adversity.deaths.requests import first_key
 from tests.adversity.deaths.trips import Action, Event, Sockets, Trip
 
 
@@ -27,9 +34,6 @@ class Means(StrEnum):
     RELAY = "a box between the two"
     CABLE = "the network of a host of our own making"
 
-
-# Of the wire-up over UCX: the bytes of the control connection, and then those of UCX's own.
-_CONTROL_BYTES = 45
 
 _ACTIONS = {
     Hurt.KILL: Action.KILL,
@@ -49,7 +53,7 @@ def means_of(case: Case, *, has_hosts: bool) -> Means:
     if case.hurt in OF_PROCESSES:
         return Means.FUSE if is_timed(case.combination) else Means.TRIP
     if case.hurt in OF_SILENCE and (
-        (has_hosts and case.lane is Lane.TCP) or case.lane is Lane.UCX_TCP
+        (has_hosts and case.lane in OVER_TCP) or case.lane is Lane.UCX_TCP
     ):
         return Means.CABLE
     return Means.TRIP if _hurts_ucx(case) else Means.RELAY
@@ -60,7 +64,7 @@ def _hurts_ucx(case: Case) -> bool:
     if case.lane is not Lane.UCX_TCP:
         return False
     if case.stage is Stage.WIRE_UP:
-        return case.at >= _CONTROL_BYTES
+        return case.at >= ATTACH
     if case.stage is Stage.CLOSE:
         return case.hurt in OF_BYTES
     return case.stage in (Stage.REQUEST, Stage.SEGMENT, Stage.REPLY)
@@ -68,10 +72,19 @@ def _hurts_ucx(case: Case) -> bool:
 
 def offset_of(case: Case) -> int:
     """Return the bytes of the connection of the handshake before the hurt, in its direction."""
-    if case.stage is not Stage.WIRE_UP or case.lane is Lane.LOCAL:
-        return case.at
-    to_server = case.direction is Direction.TO_SERVER
-    return case.at + (HELLO_AND_PROOF if to_server else CHALLENGE_AND_WELCOME)
+    if case.stage is Stage.WIRE_UP and case.lane is not Lane.LOCAL:
+        return case.at + handshake(case.lane, case.direction)
+    if case.stage is Stage.SEGMENT and case.lane in OVER_TCP:
+        return case.at + before_data(case)
+    return case.at
+
+
+def before_data(case: Case) -> int:
+    """Return the bytes over TCP before the data of a segment, the first of its request."""
+    around = SEAL if case.lane is Lane.ENCRYPTED else SUMS * is_checked(case)
+    if case.direction is Direction.TO_CLIENT:
+        return FRAME + REPLY_HEADER + around
+    return FRAME + VALUE_HEADER + len(first_key(case.kind, case.size).encode()) + around
 
 
 def trip_of(case: Case, *, stops: bool = False) -> Trip:
@@ -97,15 +110,17 @@ def _sockets_of(case: Case) -> tuple[Sockets, int]:
         return Sockets.CONTROL, case.at
     if case.lane is Lane.LOCAL:
         return Sockets.UNIX, case.at
-    if case.lane is Lane.TCP:
+    if case.lane in OVER_TCP:
         return Sockets.CONTROL, offset_of(case)
-    if case.stage is Stage.WIRE_UP and (case.at < _CONTROL_BYTES or case.lane is Lane.UCX_SHM):
+    if case.stage is Stage.WIRE_UP and (case.at < ATTACH or case.lane is Lane.UCX_SHM):
         return Sockets.CONTROL, offset_of(case)
-    return Sockets.DATA, case.at - (_CONTROL_BYTES if case.stage is Stage.WIRE_UP else 0)
+    return Sockets.DATA, case.at - (ATTACH if case.stage is Stage.WIRE_UP else 0)
 
 
 def is_checked(case: Case) -> bool:
     """Whether messages have checksums: always where bytes change, else as `at` has it."""
+    if case.lane is Lane.ENCRYPTED:
+        return False  # what is sealed needs none
     return case.hurt in OF_BYTES or case.at % 2 == 1
 
 
@@ -114,5 +129,5 @@ def closes_server(case: Case) -> bool:
     return case.stage is Stage.CLOSE and case.direction is Direction.TO_CLIENT
 
 
-def is_hurt(case: Case, side: Side) -> bool:
-    return case.hurt in OF_PROCESSES and case.side is side
+def is_killed(case: Case, side: Side) -> bool:
+    return case.hurt is Hurt.KILL and case.side is side

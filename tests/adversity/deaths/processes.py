@@ -9,34 +9,38 @@ import time
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from tests.adversity.deaths import requests
-from tests.adversity.deaths.cases import Kind, Lane
+from tests.adversity.deaths.cases import OVER_UCX, Kind, Lane
 from tests.adversity.deaths.trips import Trip, disarm, tripped
 from tests.adversity.servers import port_of
 from tests.eventually import eventually
 from ucxstore import UcxStore, UcxStoreError
 from ucxstore.server import Server
 
+_SECRET = "a secret that is long enough"
 OPTIONS_OF_STORES: dict[Lane, dict[str, Any]] = {
     Lane.LOCAL: {"local": "auto", "network": "tcp"},
     Lane.TCP: {"local": "off", "network": "tcp"},
+    Lane.ENCRYPTED: {"local": "off", "network": "tcp", "secret": _SECRET},
     Lane.UCX_TCP: {"local": "off", "network": "ucx", "ucx": {"TLS": "tcp"}},
     Lane.UCX_SHM: {"local": "ucx", "network": "ucx"},
 }
 OPTIONS_OF_SERVERS: dict[Lane, dict[str, Any]] = {
     Lane.LOCAL: {"local": True},
     Lane.TCP: {"local": False},
+    Lane.ENCRYPTED: {"local": False, "secret": _SECRET, "encrypt": True},
     Lane.UCX_TCP: {"local": False, "ucx": {"TLS": "tcp"}},
     Lane.UCX_SHM: {"local": False, "ucx_shared_memory": True},
 }
 LANES_OF_STORES = {
     Lane.LOCAL: "local",
     Lane.TCP: "tcp",
+    Lane.ENCRYPTED: "tcp",
     Lane.UCX_TCP: "tcp/",
     Lane.UCX_SHM: "posix",
 }
@@ -44,19 +48,24 @@ LANES_OF_STORES = {
 # Seconds for requests in which nothing is to go wrong, however busy the machine is.
 PATIENCE = 60.0
 
+# Seconds within which what a client held goes after its store is closed.
+ENDS_WITHIN = 10.0
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class Fuse:
     """A signal to a process, so many microseconds after the request has begun."""
 
     pid: int
     number: int
     microseconds: int
+    burned: bool = False
 
     def light(self) -> None:
         threading.Timer(self.microseconds / 1e6, self._burn).start()
 
     def _burn(self) -> None:
+        self.burned = True
         os.kill(self.pid, self.number)
 
 
@@ -105,6 +114,8 @@ class Outcome:
     seconds : float
     gaps_untouched : bool
         Whether nothing was written beside the memory that was given.
+    hurts : int
+        How often its own trip wire or its fuse hurt before the end.
     """
 
     right: bool | None
@@ -112,6 +123,7 @@ class Outcome:
     is_ours: bool
     seconds: float
     gaps_untouched: bool
+    hurts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,8 +251,9 @@ class Client:
             with open_store(job.lane, job.address, integrity=job.checked, **patience) as patient:
                 patient.ping_sync()
                 self._request.open()
-            lanes = self.store.stats()["lanes"]
-            assert any(LANES_OF_STORES[job.lane] in lane for lane in lanes), lanes
+            stats = self.store.stats()
+            assert any(LANES_OF_STORES[job.lane] in lane for lane in stats["lanes"]), stats
+            assert stats["encrypted"] is (job.lane is Lane.ENCRYPTED), stats
         if job.closes:
             assert self._request.make()
 
@@ -277,7 +290,7 @@ class Client:
             return not left
 
         with suppress(AssertionError):  # what there is then is said
-            eventually(is_over, 10.0, 0.02)
+            eventually(is_over, ENDS_WITHIN, 0.02)
         return Aftermath(self._request.memory.is_all(requests.AFTER), left)
 
 
@@ -307,7 +320,8 @@ def be_client(channel: Connection, host: int = 0) -> None:
             fuse.light()
         before_it = tripped()
         outcome = client.act()
-        channel.send((outcome, tripped() - before_it))
+        burned = fuse is not None and fuse.burned
+        channel.send(replace(outcome, hurts=tripped() - before_it + burned))
         assert channel.recv() == "look"
         disarm()
         channel.send(client.look(before))
@@ -397,6 +411,8 @@ def be_server(channel: Connection, lane: Lane, root: str, bind: str, host: int =
     go_to(host)
     options = {**OPTIONS_OF_SERVERS[lane], "create": root != "memory://", "grace": 1.0}
     options["insecure"] = True
+    if lane in OVER_UCX:
+        os.environ["UCXSTORE_NETWORK"] = "ucx"
     with Server(root, bind, **options) as server:
         channel.send(server.address)
         while True:

@@ -47,6 +47,12 @@ def many_keys(kind: Kind, size: int) -> list[str]:
     return [f"{name_of(kind, size)}/{number}" for number in range(MANY)]
 
 
+def first_key(kind: Kind, size: int) -> str:
+    """Return the key of the first value that a set writes."""
+    name = name_of(kind, size)
+    return {Kind.SET_STRIDED: f"{name}/c/0/0", Kind.SET_MANY: f"{name}/0"}.get(kind, name)
+
+
 def shape_of(size: int) -> tuple[int, int]:
     return size // COLUMNS, COLUMNS
 

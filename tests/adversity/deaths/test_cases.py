@@ -33,7 +33,7 @@ CASES = draw(SEED, ALL)
 def test_every_combination_is_run_or_has_a_reason() -> None:
     run = {case.combination for case in CASES}
     product = set(every_combination())
-    assert len(product) == 4 * 8 * 2 * 7 * 2
+    assert len(product) == 5 * 8 * 2 * 7 * 2
     for one in product:
         assert (one in run) is (reason(one) is None), str(one)
 
@@ -118,9 +118,13 @@ def test_ends_of_stages_are_not_forgotten() -> None:
 
 
 def test_changed_bytes_can_be_noticed() -> None:
-    assert all(is_checked(case) for case in CASES if case.hurt in OF_BYTES)
-    others = {is_checked(case) for case in CASES if case.hurt not in OF_BYTES}
-    assert others == {False, True}
+    checked = {case.lane: set[bool]() for case in CASES}
+    for case in CASES:
+        checked[case.lane].add(is_checked(case))
+        if case.hurt in OF_BYTES:
+            assert is_checked(case) or case.lane is Lane.ENCRYPTED
+    assert checked.pop(Lane.ENCRYPTED) == {False}  # what is sealed needs none
+    assert all(either == {False, True} for either in checked.values())
 
 
 def case(text: str) -> Case:
@@ -138,10 +142,12 @@ def test_a_relay_has_what_goes_over_the_first_connection() -> None:
 
 
 def test_trip_wires_are_in_the_side_that_is_hurt() -> None:
-    killed = trip_of(case("tcp.kill.server.segment.to-server.set.memory.300000.7"))
-    assert killed == Trip(Event.RECEIVE, Sockets.CONTROL, 7, Action.KILL)
+    killed = trip_of(case("tcp.kill.server.segment.to-server.set.memory.300000.8"))
+    before = 24 + 64 + len("set-300000")
+    assert killed == Trip(Event.RECEIVE, Sockets.CONTROL, before + 8, Action.KILL)
     client = trip_of(case("tcp.stop.client.segment.to-server.set.memory.300000.7"))
-    assert client == Trip(Event.SEND, Sockets.CONTROL, 7, Action.STOP)
+    sums = 8
+    assert client == Trip(Event.SEND, Sockets.CONTROL, before + sums + 7, Action.STOP)
     wired = trip_of(case("tcp.kill.client.wire-up.to-client.set.memory.300000.7"))
     assert wired == Trip(Event.RECEIVE, Sockets.CONTROL, 130 + 7, Action.KILL)
     joined = trip_of(case("local.kill.client.wire-up.to-server.set.memory.300000.7"))

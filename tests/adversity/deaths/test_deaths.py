@@ -1,42 +1,52 @@
 """Nothing aborts: whatever dies, and wherever, a call ends well or with an exception of ours."""
 
 import re
+from collections.abc import Callable
 
 import pytest
 
 from tests.adversity.deaths.carrying_out import carry_out
-from tests.adversity.deaths.cases import ABORTS, OF_SILENCE, Case, Lane, draw
+from tests.adversity.deaths.cases import ABORTS, OF_SILENCE, OVER_TCP, Case, Lane, draw
 from tests.adversity.deaths.places import Places
 from tests.adversity.deaths.plan import Means, means_of
 
 SEED = 29
 FEW, ALL = 60, 1000
-_CASES = draw(SEED, ALL)
-SILENT = [case for case in _CASES if case.lane is Lane.TCP and case.hurt in OF_SILENCE][:40]
+SILENT = [case for case in draw(SEED, ALL) if case.lane in OVER_TCP and case.hurt in OF_SILENCE][
+    :40
+]
 OF_UCX = draw(SEED, 24, why=ABORTS)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "case" not in metafunc.fixturenames:
         return
-    given = metafunc.config.getoption("--case", default=None)
+    given, seed, lanes = (
+        metafunc.config.getoption(f"--{name}", default=None)
+        for name in ("case", "deaths-seed", "deaths-lane")
+    )
     if given:
         metafunc.parametrize("case", [Case.parse(one) for one in given], ids=str)
         return
+    cases = draw(seed or SEED, ALL, lanes=lanes or tuple(Lane))
     # Those of a lane share processes, and so are together.
-    few, others = sorted(_CASES[:FEW], key=str), sorted(_CASES[FEW:], key=str)
+    few, others = sorted(cases[:FEW], key=str), sorted(cases[FEW:], key=str)
     full = [pytest.param(case, marks=pytest.mark.full) for case in others]
     metafunc.parametrize("case", [*few, *full], ids=str)
 
 
-def test_deaths(case: Case, all_places: Places, has_hosts: bool) -> None:
-    if not has_hosts and means_of(case, has_hosts=False) is Means.CABLE:
+def test_deaths(
+    case: Case, all_places: Places, has_hosts: bool, record_property: Callable[[str, object], None]
+) -> None:
+    means = means_of(case, has_hosts=has_hosts)
+    if not has_hosts and means is Means.CABLE:
         pytest.skip("no hosts can be made here, and no relay has the connections of UCX")
     try:
-        carry_out(case, all_places, has_hosts=has_hosts)
+        met = carry_out(case, all_places, has_hosts=has_hosts)
     except AssertionError as error:
         again = f"pytest tests/adversity/deaths --case {case}"
         raise AssertionError(f"{error}\nThis case again: {again}") from error
+    record_property("counted", f"{case.lane} at {case.stage}, {'met' if met else 'missed'}")
 
 
 @pytest.mark.full
@@ -47,7 +57,9 @@ def test_a_relay_is_silent_where_no_hosts_are_made(silent: Case, all_places: Pla
 
 @pytest.mark.full
 @pytest.mark.parametrize("bad", OF_UCX, ids=str)
-def test_ucx_may_abort_but_does_not_lie(bad: Case, all_places: Places, has_hosts: bool) -> None:
+def test_ucx_may_abort_but_does_not_lie(
+    bad: Case, all_places: Places, has_hosts: bool, record_property: Callable[[str, object], None]
+) -> None:
     """What is not run above ends well, or a process ends, or UCX prints where it met bad bytes."""
     problem = ""
     try:
@@ -57,3 +69,9 @@ def test_ucx_may_abort_but_does_not_lie(bad: Case, all_places: Places, has_hosts
     finally:
         all_places.forget(bad.lane)  # with what UCX has printed
     assert not problem or re.search(r"ended with -(6|11): |==== backtrace", problem), problem
+    record_property("counted", f"{bad.hurt} of UCX's own bytes at {bad.stage}: {_told(problem)}")
+
+
+def _told(problem: str) -> str:
+    ended = re.search(r"the \w+ ended with -\d+", problem)
+    return ended[0] if ended else "UCX printed a backtrace" if problem else "all lived"

@@ -1,14 +1,16 @@
 """The matrix can fail: wrong answers, memory that is written to late, and leftovers are noticed."""
 
 import os
+import signal
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 
-from tests.adversity.deaths import carrying_out
-from tests.adversity.deaths.cases import GETS, Case, Kind
+from tests.adversity.deaths import carrying_out, places, planted
+from tests.adversity.deaths.cases import GETS, Case, Kind, Lane
 from tests.adversity.deaths.places import Places
-from tests.adversity.deaths.processes import Held
+from tests.adversity.deaths.processes import Fuse, Held
 from tests.adversity.deaths.requests import AFTER, NEW, OLD, UNTOUCHED, Memory, pattern
 
 SIZE = 5_000
@@ -33,6 +35,65 @@ def test_a_hurt_that_does_not_come_is_noticed(all_places: Places) -> None:
     late = Case.parse("tcp.kill.client.request.to-server.get.memory.5000.100000")
     with pytest.raises(AssertionError, match="nothing was hurt"):
         carrying_out.carry_out(late, all_places, has_hosts=False)
+
+
+RESET = Case.parse("tcp.reset.server.reply.to-client.get.memory.5000.10")
+
+
+@pytest.fixture
+def afresh(all_places: Places) -> Iterator[None]:
+    """Let processes of plain TCP be new ones."""
+    all_places.forget(Lane.TCP)
+    yield
+    all_places.forget(Lane.TCP)
+
+
+@pytest.mark.parametrize(
+    ("be", "said"),
+    [
+        (planted.is_written_to, "the caller's memory was written to after the end"),
+        (planted.writes_beside, "it wrote beside the memory that it was given"),
+        (planted.raises_others, "not an exception of ours: RuntimeError: not one of ours"),
+        (planted.leaks, "the client: descriptors: "),
+        (planted.aborts, "the client ended with -6: "),
+    ],
+)
+def test_a_mistake_of_a_client_is_noticed(
+    be: Callable[..., None],
+    said: str,
+    all_places: Places,
+    afresh: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(places, "be_client", be)
+    with pytest.raises(AssertionError, match=said):
+        carrying_out.carry_out(RESET, all_places, has_hosts=False)
+
+
+def test_a_descriptor_that_a_server_keeps_is_noticed(
+    all_places: Places, afresh: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "be_server", planted.server_leaks)
+    monkeypatch.setattr(places, "NOTICED", 1.0)
+    with pytest.raises(AssertionError, match="the server: descriptors: "):
+        carrying_out.carry_out(RESET, all_places, has_hosts=False)
+
+
+def test_a_server_that_aborts_is_noticed(
+    all_places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        carrying_out, "Fuse", lambda pid, _, after: Fuse(pid, signal.SIGABRT, after)
+    )
+    killed = Case.parse("local.kill.server.segment.to-client.get.memory.300000.0")
+    with pytest.raises(AssertionError, match="the server ended with -6: "):
+        carrying_out.carry_out(killed, all_places, has_hosts=False)
+
+
+def test_lateness_is_noticed(all_places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(carrying_out, "LATE", -2 * carrying_out.TIMEOUT)
+    with pytest.raises(AssertionError, match="too late: "):
+        carrying_out.carry_out(RESET, all_places, has_hosts=False)
 
 
 @pytest.mark.parametrize("kind", [*GETS, Kind.SET_MANY])

@@ -6,7 +6,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.adversity.deaths.cases import CHALLENGE_AND_WELCOME, HELLO_AND_PROOF, Kind, Lane
+from tests.adversity.deaths.cases import (
+    ATTACH,
+    FRAME,
+    READY,
+    REPLY_HEADER,
+    REQUEST_HEADER,
+    Direction,
+    Kind,
+    Lane,
+    handshake,
+)
 from tests.adversity.deaths.conftest import TRIP
 from tests.adversity.deaths.processes import Job, be_client, be_server
 from tests.adversity.deaths.trips import Action, Event, Sockets, Trip
@@ -15,7 +25,9 @@ from tests.durability.recording import preload
 
 COUNT = 20
 # What a client sends until its first request is answered, and what it gets.
-SENT, GOT = HELLO_AND_PROOF + 45 + 64, CHALLENGE_AND_WELCOME + 44 + 104
+GREETED = {direction: handshake(Lane.TCP, direction) for direction in Direction}
+SENT = GREETED[Direction.TO_SERVER] + ATTACH + FRAME + REQUEST_HEADER
+GOT = GREETED[Direction.TO_CLIENT] + READY + FRAME + REPLY_HEADER
 
 
 def moments(*, of_data: int) -> list[Trip]:
@@ -30,7 +42,10 @@ def moments(*, of_data: int) -> list[Trip]:
     half = (COUNT - of_data) // 2 - 1
     most = {Event.RECEIVE: SENT, Event.SEND: GOT}
     if of_data:  # the last frames have addresses of UCX, and a few bytes more
-        most = {Event.RECEIVE: HELLO_AND_PROOF + 45, Event.SEND: CHALLENGE_AND_WELCOME + 44}
+        most = {
+            Event.RECEIVE: SENT - FRAME - REQUEST_HEADER,
+            Event.SEND: GOT - FRAME - REPLY_HEADER,
+        }
     for event, last in most.items():
         offsets = [number * (last - 1) // (half - 1) for number in range(half)]
         wires += [Trip(event, Sockets.CONTROL, after, Action.KILL) for after in offsets]
@@ -60,7 +75,7 @@ def attempt(client: Child, lane: Lane, address: str) -> str:
     client.channel.send((None, None))
     assert client.channel.poll(30.0), "the client hangs"
     try:
-        outcome, _ = client.channel.recv()
+        outcome = client.channel.recv()
         assert client.ask("look").memory_untouched
     except EOFError:
         return "it died"
