@@ -213,11 +213,6 @@ class Case:
         return self.combination.receiver
 
     @property
-    def survivor(self) -> Side:
-        """The side that is not hurt."""
-        return Side.CLIENT if self.side is Side.SERVER else Side.SERVER
-
-    @property
     def amount(self) -> int:
         """How many bytes are dropped or repeated."""
         return (1, 8, 24, 104, 1000)[self.at % 5]

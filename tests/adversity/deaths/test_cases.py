@@ -161,4 +161,3 @@ def test_trip_wires_are_in_the_side_that_is_hurt() -> None:
 def test_sides_and_directions() -> None:
     one = Combination(Lane.TCP, Hurt.KILL, Side.SERVER, Stage.REPLY, Direction.TO_CLIENT)
     assert one.receiver is Side.CLIENT
-    assert case("tcp.kill.server.reply.to-client.get.memory.5000.3").survivor is Side.CLIENT

@@ -9,12 +9,14 @@ from tests.adversity.deaths.carrying_out import carry_out
 from tests.adversity.deaths.cases import ABORTS, OF_SILENCE, OVER_TCP, Case, Lane, draw
 from tests.adversity.deaths.places import Places
 from tests.adversity.deaths.plan import Means, means_of
+from tests.adversity.deaths.stall import Stall
 
 SEED = 29
 FEW, ALL = 60, 1000
-SILENT = [case for case in draw(SEED, ALL) if case.lane in OVER_TCP and case.hurt in OF_SILENCE][
-    :40
-]
+
+# Seconds without any run of this process, after which being late is nobody's fault.
+STOOD_STILL = 3.0
+SILENT = [case for case in draw(SEED, ALL) if case.lane in OVER_TCP and case.hurt in OF_SILENCE]
 OF_UCX = draw(SEED, 24, why=ABORTS)
 
 
@@ -42,15 +44,26 @@ def test_deaths(
     if not has_hosts and means is Means.CABLE:
         pytest.skip("no hosts can be made here, and no relay has the connections of UCX")
     try:
-        met = carry_out(case, all_places, has_hosts=has_hosts)
+        met = _carry_out(case, all_places, has_hosts)
     except AssertionError as error:
         again = f"pytest tests/adversity/deaths --case {case}"
         raise AssertionError(f"{error}\nThis case again: {again}") from error
     record_property("counted", f"{case.lane} at {case.stage}, {'met' if met else 'missed'}")
 
 
+def _carry_out(case: Case, all_places: Places, has_hosts: bool) -> bool:
+    """Carry out a case; once more if it failed while the machine stood still."""
+    with Stall() as stall:
+        try:
+            return carry_out(case, all_places, has_hosts=has_hosts)
+        except AssertionError:
+            if stall.longest < STOOD_STILL:
+                raise
+    return carry_out(case, all_places, has_hosts=has_hosts)
+
+
 @pytest.mark.full
-@pytest.mark.parametrize("silent", SILENT, ids=str)
+@pytest.mark.parametrize("silent", SILENT[:10], ids=str)
 def test_a_relay_is_silent_where_no_hosts_are_made(silent: Case, all_places: Places) -> None:
     carry_out(silent, all_places, has_hosts=False)
 

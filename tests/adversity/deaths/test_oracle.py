@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -12,6 +14,9 @@ from tests.adversity.deaths.cases import GETS, Case, Kind, Lane
 from tests.adversity.deaths.places import Places
 from tests.adversity.deaths.processes import Fuse, Held
 from tests.adversity.deaths.requests import AFTER, NEW, OLD, UNTOUCHED, Memory, pattern
+from tests.adversity.nursery import ROOT
+from tests.eventually import nothing_happens
+from tests.stopping import stop
 
 SIZE = 5_000
 
@@ -138,3 +143,26 @@ def test_a_descriptor_that_is_left_is_noticed() -> None:
         assert Held.now().beyond(before).startswith("descriptors: ")
     finally:
         os.close(left)
+
+
+WATCHES = """
+from tests.adversity.deaths.stall import Stall
+with Stall() as stall:
+    print("watches", flush=True)
+    input()
+print(stall.longest)
+"""
+
+
+def test_a_process_that_was_stopped_has_stood_still() -> None:
+    command = [sys.executable, "-c", WATCHES]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "watches\n"
+        stop(process.pid)
+        nothing_happens(0.5)
+        os.kill(process.pid, signal.SIGCONT)
+        said, _ = process.communicate("\n", 60)
+    assert float(said) > 0.3
