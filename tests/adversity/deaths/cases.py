@@ -118,7 +118,7 @@ class Combination(NamedTuple):
 
 
 ABORTS = (
-    "UCX over TCP ends its process, by SIGSEGV or SIGABRT, if bytes of its own messages are "
+    "UCX over TCP may end its process, by SIGSEGV or SIGABRT, if bytes of its own messages are "
     "missing, repeated or changed"
 )
 
