@@ -20,7 +20,7 @@
 namespace ucxstore::stream {
 namespace {
 
-// What is read ahead of a message is copied; of one that is encrypted, all of it goes that way.
+// Bytes that are read ahead of a message are copied; all of an encrypted one goes that way.
 constexpr std::size_t kAheadBytes = 8 * 1024;
 constexpr std::size_t kSealedAheadBytes = 64 * 1024;
 constexpr std::uint64_t kScrapBytes = 64 * 1024;

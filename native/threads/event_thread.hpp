@@ -94,7 +94,7 @@ class EventThread : public TaskThread {
     bool stopped_ GUARDED_BY(turn_) = false;
     base::TimePoint wakes_at_ GUARDED_BY(turn_) = base::TimePoint::min();  // at the latest
     std::unordered_map<int, std::shared_ptr<OnEvent>> watches_;
-    // Of all: what is told of late would have its turn late.
+    // Of all: a descriptor that is told of late would have its turn late.
     std::vector<epoll_event> events_;
     bool had_event_ = false;  // of a descriptor, since it slept last
     Spin spin_;

@@ -13,8 +13,7 @@ namespace ucxstore::ucx {
 
 namespace {
 
-// UCX trusts an address, which only an authenticated peer gives, and reads as far as it says. What
-// is read too far is zeros, the mark of an address's end.
+// UCX reads an address as far as that says. Behind it are zeros, the mark of an address's end.
 constexpr std::size_t kPadding = 4096;
 
 // Transports whose data only ucp_worker_progress() moves, and no adapter.

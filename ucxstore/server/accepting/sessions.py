@@ -40,7 +40,7 @@ class NewSessions:
         self._turns = itertools.cycle(range(threads))
         self._data_ports = data_ports
         self._waiting = 0  # those that wait for others to end
-        # With the priority of sessions: UCX's threads get that of the thread that makes them.
+        # With the sessions' priority, which UCX's threads inherit from the thread that makes them.
         self._attacher = ThreadPoolExecutor(1, "ucxstore-attach")
 
     def start(self) -> None:
