@@ -28,6 +28,7 @@ type Act = Callable[[str], object]
 _MODULES = {
     "ucxstore": ("ucxstore.base.native", "ucxstore.stores.store"),
     "Flight": ("pyarrow.flight",),
+    "redis-py": ("redis",),
 }
 
 # All start at once, and the others take the processors.
@@ -147,7 +148,7 @@ def _import(peer: str) -> None:
 
 def _fill(task: Mapping[str, Any]) -> None:
     """Give a server its values."""
-    if task["peer"] == "Redis":
+    if task["peer"] in {"Redis", "redis-py"}:
         with closing(RedisClient(task["address"], bytearray(1))) as redis:
             for key, value in values(task["sizes"]).items():
                 redis.set(key, value)
@@ -161,7 +162,13 @@ def _fill(task: Mapping[str, Any]) -> None:
 
 
 def _open(task: Mapping[str, Any], out: bytearray) -> Actor:
-    return {"ucxstore": _ucxstore, "Redis": _redis, "Flight": _flight}[task["peer"]](task, out)
+    actors = {
+        "ucxstore": _ucxstore,
+        "Redis": _redis,
+        "redis-py": _redis_py,
+        "Flight": _flight,
+    }
+    return actors[task["peer"]](task, out)
 
 
 def _ucxstore(task: Mapping[str, Any], out: bytearray) -> Actor:
@@ -180,6 +187,24 @@ def _ucxstore(task: Mapping[str, Any], out: bytearray) -> Actor:
 def _redis(task: Mapping[str, Any], out: bytearray) -> Actor:
     redis = RedisClient(task["address"], out)
     return Actor(redis.get_into, lambda key: redis.set(key, out))
+
+
+def _redis_py(task: Mapping[str, Any], out: bytearray) -> Actor:
+    import redis
+
+    host, _, port = task["address"].rpartition(":")
+    client = redis.Redis(host, int(port))
+    value = bytes(out)
+    checked = False
+
+    def get(key: str) -> None:
+        nonlocal checked
+        found = client.get(key)
+        if not checked:  # later values stay in the bytes that redis-py has made
+            checked = True
+            out[:] = found
+
+    return Actor(get, lambda key: client.set(key, value))
 
 
 def _flight(task: Mapping[str, Any], out: bytearray) -> Actor:

@@ -5,6 +5,7 @@ windows: the highest rates, the shortest times.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from statistics import median
 
 from benchmarks.network import content, plan
@@ -44,17 +45,22 @@ def of(record: Record) -> list[Line]:
 
 
 def _beside_redis(record: Record, network: str) -> Iterator[Line]:
+    """Yield the goals beside Redis as its users have it; without its client it stands beside."""
     counts = sorted({cell.clients for cell in record.cells if cell.nbytes == content.MIDDLE})
 
     def cell(way: str, clients: int) -> Cell | None:
         return record.cell(network, way, "get", content.MIDDLE, clients)
 
     for clients in counts:
-        ours, redis = cell(plan.OURS, clients), cell(plan.REDIS, clients)
         what = f"{network}: 64 KiB, {_clients(clients)}"
-        yield from _ratio(f"{what}: GB/s", ours, redis, _rate, _OF_REDIS)
-        yield from _ratio(f"{what}: 99 % within", ours, redis, _p99, _P99_OF_REDIS)
-        yield from _ratio(f"{what}: processor time", ours, redis, _cpu, _CPU_OF_REDIS)
+        for way in (plan.REDIS, plan.REDIS_BARE):
+            ours, redis = cell(plan.OURS, clients), cell(way, clients)
+            for line in (
+                *_ratio(f"{what}: GB/s", ours, redis, _rate, _OF_REDIS),
+                *_ratio(f"{what}: 99 % within", ours, redis, _p99, _P99_OF_REDIS),
+                *_ratio(f"{what}: processor time", ours, redis, _cpu, _CPU_OF_REDIS),
+            ):
+                yield replace(line, counts=way == plan.REDIS)
     if len(counts) > 2:
         few, many = counts[-2:]
         what = f"{network}: 64 KiB, {_clients(many)}: GB/s"

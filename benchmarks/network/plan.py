@@ -15,6 +15,7 @@ OURS_BY_UCX = "ucxstore, ucx"
 CHECKED = "ucxstore, tcp, checksums"
 ENCRYPTED = "ucxstore, tcp, encrypted"
 REDIS = "Redis"
+REDIS_BARE = "Redis, bare sockets"
 FLIGHT = "Arrow Flight"
 
 # Each with as many streams as the key says.
@@ -24,6 +25,8 @@ _RAW = RawTcp(RAW)
 _UCX = UcxMessages(UCX)
 _OURS = Ucxstore(OURS, "tcp")
 _OURS_BY_UCX = Ucxstore(OURS_BY_UCX, "ucx")
+# By its own client, as its users have it; and by no more than the calls of the kernel.
+_REDIS = [Redis(REDIS), Redis(REDIS_BARE, bare=True)]
 
 # One client of one value after the other; ucx_perftest comes beside.
 ONE_CLIENT: list[Way] = [
@@ -34,11 +37,11 @@ ONE_CLIENT: list[Way] = [
     _UCX,
     _OURS_BY_UCX,
     _OURS,
-    Redis(REDIS),
+    *_REDIS,
     Flight(FLIGHT),
 ]
 # Of these, those that differ from the others where the network is the limit.
-ONE_CLIENT_SHAPED: list[Way] = [_RAW, _UCX, _OURS_BY_UCX, _OURS, Redis(REDIS), Flight(FLIGHT)]
+ONE_CLIENT_SHAPED: list[Way] = [_RAW, _UCX, _OURS_BY_UCX, _OURS, *_REDIS, Flight(FLIGHT)]
 # These differ from plain TCP only in how large values go.
 FOR_LARGE = {RAW_TWO, RAW_ZERO_COPY}
 # What protection costs: only where the network is not the limit.
@@ -46,10 +49,10 @@ PROTECTED: list[Way] = [
     Ucxstore(CHECKED, "tcp", integrity=True),
     Ucxstore(ENCRYPTED, "tcp", encrypt=True, optional=True),
 ]
-MANY_CLIENTS: list[Way] = [_RAW, _UCX, _OURS_BY_UCX, _OURS, Redis(REDIS), Flight(FLIGHT)]
+MANY_CLIENTS: list[Way] = [_RAW, _UCX, _OURS_BY_UCX, _OURS, *_REDIS, Flight(FLIGHT)]
 # To open 64 clients of it takes two cores most of a minute.
 MOST_CLIENTS = {FLIGHT: 8}
-CROWDS: list[Way] = [_RAW, _OURS_BY_UCX, _OURS, Redis(REDIS)]
+CROWDS: list[Way] = [_RAW, _OURS_BY_UCX, _OURS, Redis(REDIS_BARE, bare=True)]
 
 UNSHAPED = [name for name, rate in NETWORKS.items() if rate is None]
 
@@ -127,7 +130,7 @@ FULL = Plan(
     clients=(1, 8, 64),
     at_once=500,
     # A process that has loaded UCX is larger, and so are its sessions at a server.
-    crowds={RAW: 2, OURS: 2, REDIS: 2, OURS_BY_UCX: 1},
+    crowds={RAW: 2, OURS: 2, REDIS_BARE: 2, OURS_BY_UCX: 1},
 )
 
 QUICK = Plan(
@@ -142,5 +145,5 @@ QUICK = Plan(
     settings_seconds=0.1,
     clients=(1, 2, 4),
     at_once=20,
-    crowds={RAW: 2, OURS: 2, REDIS: 2, OURS_BY_UCX: 1},
+    crowds={RAW: 2, OURS: 2, REDIS_BARE: 2, OURS_BY_UCX: 1},
 )

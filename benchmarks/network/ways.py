@@ -175,10 +175,11 @@ class Ucxstore:
     @contextmanager
     def serve(self, link: Link) -> Iterator[Served]:
         secret = {"secret": _SECRET, "encrypt": True} if self.encrypt else {}
+        ucx = {"ucx": {"TLS": "tcp"}} if self.network == "ucx" else {}
         task = {
             "peer": "ucxstore",
             "ip": link.server.ip,
-            "options": {"local": False, "ucx": {"TLS": "tcp"}, **secret},
+            "options": {"local": False, **ucx, **secret},
         }
         with _serving(link.server, programs.python("server", task), _PYTHON) as served:
             _fill(link, self.task(served))
@@ -195,13 +196,22 @@ class Ucxstore:
 
 @dataclass(frozen=True, slots=True)
 class Redis:
-    """A Redis server as it comes, with one thread for its clients; they are in Python."""
+    """A Redis server as it comes, with one thread for its clients; they are in Python.
+
+    Parameters
+    ----------
+    bare : bool
+        Whether they call the kernel and no more, without redis-py and its parser in C.
+    """
 
     name: str
+    bare: bool = False
 
     def missing(self) -> str | None:
         if peers.find_redis() is None:
             return "neither redis-server nor valkey-server is on PATH"
+        if not self.bare and importlib.util.find_spec("redis") is None:
+            return "redis-py is not installed"
         return None
 
     @contextmanager
@@ -218,7 +228,8 @@ class Redis:
 
     def task(self, served: Served) -> dict[str, Any]:
         """Return what clients in Python must know."""
-        return {"peer": "Redis", "address": served.address}
+        peer = "Redis" if self.bare else "redis-py"
+        return {"peer": peer, "address": served.address}
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,7 +140,10 @@ void StreamLink::end(base::ErrorKind kind, std::string_view message, bool lost) 
 bool StreamLink::move_once(bool reads) {
     try {
         const bool more = reads && socket_.read();
-        waits_ = waits_ && socket_.flush();
+        if (waits_) {
+            waits_ = socket_.flush();
+            pump();  // what has gone may be the rest of a cancelled one, which tells nobody
+        }
         if (socket_.ended()) {
             end(base::ErrorKind::server_lost, why_gone(), true);
         }

@@ -234,6 +234,22 @@ TEST_F(StreamByHand, MemoryOfACancelledSetIsNotReadAnyMore) {
     }
 }
 
+TEST_F(StreamByHand, AValueThatWaitsBehindACancelledOneGoes) {
+    Bytes memory(40'000'000, std::byte{7});
+    const auto cancelled = set_operation({{"key", memory_of(memory)}});
+    link->submit(cancelled);
+    hear(sizeof(Frame));  // and no more yet: the socket is soon full
+    link->cancel(cancelled);
+    EXPECT_EQ(error_of([&] { finish(cancelled); }), ErrorKind::cancelled);
+    Bytes small(10, std::byte{8});
+    const auto next = set_operation({{"next", memory_of(small)}});
+    link->submit(next);
+    std::string heard;
+    while (heard.find("next") == std::string::npos) {  // nothing else has these letters
+        heard = heard.substr(std::max<std::size_t>(heard.size(), 3) - 3) + hear(1);
+    }
+}
+
 TEST_F(StreamByHand, WhatIsNoMessageEndsIt) {
     const std::string other = raw(reply_header(new_token(), 1, 0, Status::ok, 0));
     for (const std::string& said :
