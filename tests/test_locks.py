@@ -42,6 +42,7 @@ LOCAL_STATIC = re.compile(
 # Of the standard library's, in Python, those that no forked child uses: they belong to a server, or
 # to a call that another thread makes.
 UNUSED_IN_CHILDREN = {
+    "cli/doctor/pair/measuring.py": {"Event"},
     "dask/deployment.py": {"Event"},
     "server/accepting/acceptor.py": {"Event"},
     "server/source_thread/carrier.py": {"Event"},

@@ -453,7 +453,10 @@ def lines_of(recorder: Recorder, key: str) -> Heard:
 
 @pytest.mark.parametrize("local", ["ucx", "auto"])
 def test_each_request_has_a_line(recorder: Recorder, local: Any) -> None:
-    with Server("memory://", local=True) as server, UcxStore(server.address, local=local) as store:
+    with (
+        Server("memory://", local=True, network="ucx") as server,
+        UcxStore(server.address, local=local) as store,
+    ):
         put(store, "a", bytes(1000))
         put(store, "large", bytes(40_000_000))  # of several messages
         assert get(store, "a") is not None
@@ -494,7 +497,7 @@ def test_each_request_has_a_line(recorder: Recorder, local: Any) -> None:
 def test_refused_requests_have_lines_too(recorder: Recorder, local: Any) -> None:
     secret = Secret("a secret that is long enough")
     with (
-        Server("memory://", secret=secret, local=True) as server,
+        Server("memory://", secret=secret, local=True, network="ucx") as server,
         UcxStore(server.address, secret=secret.grant("p/", read_only=True), local=local) as store,
     ):
         for use in (lambda: get(store, "q"), lambda: put(store, "p/a"), lambda: remove(store)):

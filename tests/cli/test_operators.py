@@ -51,17 +51,21 @@ def test_sessions(server: Server, client: UcxStore) -> None:
     first = next(block for block in blocks if "1 set," in done.stdout)
     assert first.lstrip()[0].isdigit()
     assert "1 set, 0 B sent, 1.0 kB received" in done.stdout
-    assert "UCX (tcp/lo), in the clear" in done.stdout
+    assert "TCP, in the clear" in done.stdout
     assert "connected for 0 s" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
     theirs = next(one for one in listed(server) if one["sets"] == 1)
     assert theirs["bytes_received"] == 1000
 
 
-def test_a_session_over_plain_tcp(server: Server) -> None:
-    with UcxStore(server.address, local="off", network="tcp") as store:
+def test_a_session_over_ucx() -> None:
+    ucx = {"TLS": "tcp"}
+    with (
+        Server("memory://", ucx=ucx) as server,
+        UcxStore(server.address, local="off", ucx=ucx) as store,
+    ):
         store.ping_sync()
-        assert "TCP, in the clear" in run("sessions", server.address).stdout
+        assert "UCX (tcp/lo), in the clear" in run("sessions", server.address).stdout
 
 
 def test_pages_follow_one_another(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -353,7 +353,7 @@ def test_bytes_that_differ_are_noticed(pair: Pair, request_kind: str, message: s
     ("what", "fields", "message"),
     [
         ("hello", {"version": 99}, "install the same release of ucxstore"),
-        ("hello", {"version": 1, "silence": "long"}, "'silence' is 'long'"),
+        ("hello", {"version": 2, "silence": "long"}, "'silence' is 'long'"),
         ("dance", {}, "'what' is 'dance'"),
         ("serve", {"network": "ucx"}, "no 'tls'"),
         ("serve", {**SERVE, "tls": "a\nb"}, "unprintable"),

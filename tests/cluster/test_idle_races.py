@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import address_of
+from tests.eventually import eventually
 from tests.values import as_buffer
 from ucxstore import UcxStore
 from ucxstore.client import connections
@@ -185,6 +186,6 @@ def test_a_request_comes_at_any_line_of_the_closing(
 def test_what_is_used_is_not_closed(servers: list[Server], store: UcxStore) -> None:
     ping(store)
     close_all()
-    assert [server.sessions for server in servers] == [0, 0]
+    eventually(lambda: [server.sessions for server in servers] == [0, 0])
     get(store)
     assert sum(server.sessions for server in servers) == 1

@@ -177,7 +177,7 @@ def test_a_change_at_a_server_that_stands_still(
     serve: Serve,
     open_store: OpenStore,
 ) -> None:
-    stopped = serve(shared=True, durability=durability)
+    stopped = serve(shared=True, durability=durability, network="ucx")
     first = open_store(stopped, timeout=1, **way)
     first.set_sync(KEY, as_buffer(b"before"))
     second = open_store(serve(shared=True, durability=durability))

@@ -109,7 +109,7 @@ def test_all_connect_and_none_starves(nursery: Nursery, way: str) -> None:
 
 def test_what_sessions_took_goes_back_to_the_system() -> None:
     """UCX's buffers are some MB for each client, and glibc keeps what a process has freed."""
-    with Server.spawn("memory://") as server:
+    with Server.spawn("memory://", network="ucx") as server:
         _visit(server, 1)
         eventually(lambda: _settled(server))
         had, open_files = resident(server), descriptors(server.pid)

@@ -296,7 +296,7 @@ def test_a_socket_that_says_nothing(tmp_path: Path) -> None:
             silent.listen()
             start = time.monotonic()
             with (
-                UcxStore(server.address, connect_timeout=0.5) as store,
+                UcxStore(server.address, connect_timeout=0.5, local="auto") as store,
                 pytest.raises(ConnectError, match=server.address.removeprefix("ucx://")),
             ):
                 store.get_sync("c/0")

@@ -40,7 +40,7 @@ def serve_both_planes(server: Server) -> None:
 def test_handshakes_give_way_to_sessions() -> None:
     """Also to threads that a handshake has made: those of UCX."""
     found: dict[str, set[int]] = {}
-    with Server.spawn("memory://") as server:
+    with Server.spawn("memory://", network="ucx") as server:
         serve_both_planes(server)
         for name, thread in threads_of(server.pid):
             with suppress(ProcessLookupError):
@@ -54,7 +54,7 @@ def test_handshakes_give_way_to_sessions() -> None:
 def test_who_is_waited_for_asks_for_short_turns() -> None:
     """On the local plane, but not where it polls."""
     found = {}
-    with Server.spawn("memory://") as server:
+    with Server.spawn("memory://", network="ucx") as server:
         serve_both_planes(server)
         for name, thread in threads_of(server.pid):
             with suppress(ProcessLookupError):

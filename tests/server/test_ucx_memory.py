@@ -51,7 +51,7 @@ def left_by_ucx() -> set[str]:
 @pytest.fixture
 def spawned(request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
     options: dict[str, Any] = getattr(request, "param", {})
-    with Server.spawn("memory://", **options) as server:
+    with Server.spawn("memory://", network="ucx", **options) as server:
         yield server
 
 

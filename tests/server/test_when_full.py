@@ -439,7 +439,9 @@ class Client(threading.Thread):
 @pytest.mark.parametrize("policy", ["evict", "spill"])
 def test_several_clients_find_what_they_have_written(policy: str, folder: Path) -> None:
     when_full = "evict" if policy == "evict" else f"spill:{folder}"
-    with Server("memory://", memory="16MiB", when_full=when_full, threads=2) as server:
+    with Server(
+        "memory://", memory="16MiB", when_full=when_full, threads=2, network="ucx"
+    ) as server:
         ways = ["auto", "ucx", "auto", "ucx"]
         clients = [
             Client(server.address, way, number, policy == "evict")

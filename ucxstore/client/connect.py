@@ -53,6 +53,9 @@ class Deadline:
         """Return the seconds left, always above 0: a time-out of 0 makes a socket non-blocking."""
         return max(self._end - time.monotonic(), 1e-6)
 
+    def is_over(self) -> bool:
+        return time.monotonic() >= self._end
+
     def __str__(self) -> str:
         return f"within {round(self.seconds, 1) or self.seconds:g} s"  # a remainder, so rounded
 
@@ -134,6 +137,8 @@ class Greeting:
         ------
         ConnectAnewError
             If the server asks for it.
+        ConnectError
+            If nothing came from it in time.
         """
         if not self.welcome.socket:
             return None
@@ -148,6 +153,11 @@ class Greeting:
             raise
         except OSError:  # there is no such socket here, or no descriptor for it
             pass
+        if self._deadline.is_over():  # for all other ways, too
+            raise ConnectError(
+                f"cannot connect to {self._server}: its Unix socket does not answer "
+                f"{self._deadline}"
+            )
         return None
 
     def agree(self) -> SessionKeys | None:
