@@ -49,8 +49,7 @@ void LocalLink::submit(const std::shared_ptr<client::Operation>& operation) {
         }
         operation->requests = client::request_gets(*operation, unanswered.unknown);
     }
-    run(operation, [self = self(), operation, unanswered = std::move(unanswered)] {
-        self->start(operation);
+    start(operation, [self = self(), operation, unanswered = std::move(unanswered)] {
         if (operation->registered && !unanswered.later.empty()) {
             self->read_files(unanswered.files, operation, unanswered.later);
         }

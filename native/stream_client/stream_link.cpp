@@ -62,7 +62,7 @@ void StreamLink::submit(const std::shared_ptr<client::Operation>& operation) {
     if (operation->kind == client::Operation::Kind::get && !operation->items.empty()) {
         operation->requests = client::request_gets(*operation);
     }
-    run(operation, [self = shared_from_this(), operation] { self->start(operation); });
+    start(operation, [] {});
 }
 
 void StreamLink::fail_closed(client::Operation& operation) const {
@@ -77,19 +77,20 @@ bool StreamLink::wait_for(client::Operation& operation, std::chrono::millisecond
         return std::clamp(left, 0ms, most);
     };
     bool reads = false;
-    thread_->stand_in([&] { reads = begin_reading(operation); });
+    bool more = false;  // to read, whatever the kernel says
+    thread_->wait_and_stand_in([&] { reads = begin_reading(operation); });
     while (reads) {
         pollfd events{.fd = socket_.fd(), .events = POLLIN, .revents = 0};
         events.events |= caller_writes_ ? POLLOUT : 0;
         int count = 0;
-        if (!spin_.until([&] { return (count = poll(&events, 1, 0)) != 0; })) {
+        if (!more && !spin_.until([&] { return (count = poll(&events, 1, 0)) != 0; })) {
             count = poll(&events, 1, static_cast<int>(left(kLook).count()));
         }
         const bool goes_on = thread_->wait_and_stand_in([&] {
             if (count > 0) {
                 socket_.readable();
             }
-            const bool more = move_once(true);
+            more = move_once(true);
             reads = count >= 0 && left(time) > 0ms && !operation.done() && !closed_;
             if (!reads) {
                 end_reading(more);
@@ -224,14 +225,14 @@ base::TimePoint StreamLink::tick(base::TimePoint now) {
 
 // ---- what is sent ----
 
-void StreamLink::start(const Pointer& operation) {
+void StreamLink::start_in_turn(const Pointer& operation, bool caller_reads) {
     conversation_.start(operation);
     if (!operation->registered) {
         return;
     }
     due_(operation->deadline());
     if (!watched_ && !caller_reads_) {
-        if (operation->for_a_thread()) {
+        if (caller_reads) {
             rest();
         } else {
             watch(true);

@@ -72,14 +72,19 @@ class StreamLink : public client::Link,
     // Sends the next segment; false where there is no room for it yet.
     virtual bool send_segment(const Pointer& operation, client::Item& item, std::uint32_t index);
 
-    // Runs it here or on the thread; fails the operation where that has ended.
-    template <typename Task>
-    void run(const Pointer& operation, const Task& task) {
-        if (!thread_->stand_in(task) && !thread_->post(task)) {
+    // Starts the operation and runs `then`, here or on the thread; fails it where that has ended.
+    template <typename Then>
+    void start(const Pointer& operation, const Then& then) {
+        // A caller that starts it here comes back at once, to wait and to read the replies.
+        const auto start = [this, operation, then](bool caller_reads) {
+            start_in_turn(operation, caller_reads);
+            then();
+        };
+        if (!thread_->stand_in([&] { start(operation->for_a_thread()); }) &&
+            !thread_->post([self = shared_from_this(), start] { start(false); })) {
             fail_closed(*operation);
         }
     }
-    void start(const Pointer& operation);
     void send(stream::OutMessage message);
     void send_request(client::Outgoing outgoing) override;
     void stop(const client::Operation& operation) override;
@@ -101,6 +106,7 @@ class StreamLink : public client::Link,
         protocol::Sum sum;
     };
 
+    void start_in_turn(const Pointer& operation, bool caller_reads);
     void fail_closed(client::Operation& operation) const;
     // Sends what waits, and reads what has come; returns whether there may be more to read.
     bool move_once(bool reads);

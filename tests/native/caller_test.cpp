@@ -143,6 +143,57 @@ TEST_F(Caller, ADeadlineThatIsSetHereWakesTheThread) {
     EXPECT_TRUE(becomes([&] { return driver.ticked.load(); }));
 }
 
+// The thread was at work when the caller came: it starts the operation, and the caller has not
+// begun to read. Nobody read the reply then, until a time of rest was over.
+TEST_F(Caller, WhoComesWhileTheThreadIsAtWorkIsAnsweredAtOnce) {
+    struct Ticking final : threads::TaskThread::Driver {
+        void tick(base::TimePoint now) override {
+            due = link == nullptr ? base::TimePoint::max() : link->tick(now);
+        }
+        base::TimePoint deadline() const override { return due; }
+        base::TimePoint due = base::TimePoint::max();
+        std::shared_ptr<StreamLink> link;
+    } driver;
+    const auto thread = std::make_shared<threads::EventThread>(driver, "test");
+    ControlPair pair = control_pair();
+    const Token token = new_token();
+    server.attach_remote(std::move(pair.one), token, {"client"}, "", {});
+    const auto held = std::make_shared<StreamLink>(
+        thread, std::move(pair.other), token, "server",
+        [&](base::TimePoint due) { driver.due = std::min(driver.due, due); });
+    thread->post([&] {
+        driver.link = held;
+        held->begin();
+    });
+    const Bytes value = pattern(1000);
+    set("key", value);
+    auto fastest = base::Clock::duration::max();
+    for (int i = 0; i < 10; ++i) {
+        const auto before = get_operation({{"key"}});
+        held->submit(before);
+        await(*held, before);
+        std::atomic<bool> goes_on = false;
+        thread->post([&] {
+            while (!goes_on) {
+                std::this_thread::sleep_for(1ms);
+            }
+        });
+        const auto operation = get_operation({{"key"}});
+        held->submit(operation);
+        std::thread waits([&] { await(*held, operation); });
+        std::this_thread::sleep_for(20ms);
+        const base::TimePoint begun = base::Clock::now();
+        goes_on = true;
+        waits.join();
+        fastest = std::min(fastest, base::Clock::now() - begun);
+        EXPECT_EQ(reply_of(*operation), value);
+    }
+    EXPECT_LT(fastest, 50ms);
+    held->close();
+    thread->stop();
+    driver.link.reset();
+}
+
 // A link whose server says nothing.
 class SilentServer : public testing::Test {
   protected:
