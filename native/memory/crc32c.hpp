@@ -1,5 +1,5 @@
 // CRC32C, the checksum of iSCSI, Zarr and Google Cloud Storage (RFC 3720, B.4): by the processor's
-// own instruction where it has one.
+// own instruction where it has one, and by vectors where it multiplies polynomials in them.
 #pragma once
 
 #include <ucp/api/ucp.h>

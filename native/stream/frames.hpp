@@ -42,7 +42,7 @@ static_assert(sizeof(Frame) == 24);
 // The segments of values that clients send over TCP: few enough bytes that they are in a cache when
 // they are sent, once they were summed up, and that the rest of one is copied soon if its memory is
 // wanted back.
-constexpr std::uint64_t kStreamSegmentBytes = 1ull << 20;
+constexpr std::uint64_t kStreamSegmentBytes = 1ull << 19;
 
 constexpr std::size_t kMaxHeaderBytes = 2048;
 constexpr std::uint64_t kMaxBodyBytes = protocol::kSegmentBytes;

@@ -52,6 +52,7 @@ struct InMessage {
     std::vector<base::Fd> descriptors;
     // Whether its body is not what was sent; then it is zeros.
     bool forged = false;
+    std::uint32_t sum = 0;  // of the body: see sum_bodies()
 };
 
 // What tells accidents and attackers on the way: checksums in headers, which are for whoever
@@ -94,6 +95,9 @@ class StreamSocket {
     StreamSocket(const StreamSocket&) = delete;
     StreamSocket& operator=(const StreamSocket&) = delete;
     ~StreamSocket();
+
+    // From now on bodies that are not encrypted are summed as they come, while they are in a cache.
+    void sum_bodies() { sums_ = true; }
 
     int fd() const { return fd_.get(); }
     // Whether it has ended, at either side.
@@ -157,6 +161,7 @@ class StreamSocket {
     bool begin_message();
     bool read_body();
     bool read_sealed_body();
+    void note_read(std::size_t bytes);
     void open_header(InMessage& message);
     void set_target(std::vector<ucp_dt_iov_t> target);
     ssize_t receive(std::span<const ucp_dt_iov_t> pieces);
@@ -183,6 +188,7 @@ class StreamSocket {
     std::deque<base::Fd> descriptors_;
     std::optional<InMessage> current_;
     bool awaits_target_ = false;
+    bool sums_ = false;
     std::uint64_t body_left_ = 0;
     std::vector<ucp_dt_iov_t> target_;
     std::size_t target_at_ = 0;

@@ -54,7 +54,11 @@ StreamLink::StreamLink(std::shared_ptr<threads::EventThread> thread, base::Fd so
       socket_(std::move(socket), *this, nullptr, protection.keys),
       conversation_(token, std::move(peer), *this),
       checked_(protection.checked && !protection.keys),
-      encrypted_(protection.keys) {}
+      encrypted_(protection.keys) {
+    if (checked_) {
+        socket_.sum_bodies();
+    }
+}
 
 // ---- any thread ----
 
@@ -353,7 +357,7 @@ void StreamLink::on_reply(const stream::InMessage& message) {
         throw base::Error(base::ErrorKind::integrity, kChanged);
     }
     if (filled) {
-        return on_filled(*filled);
+        return on_filled(*filled, message.sum);
     }
     std::string_view bytes = message.header;
     const protocol::Sum sum = take_sums(bytes);
@@ -365,8 +369,7 @@ void StreamLink::on_reply(const stream::InMessage& message) {
         }
         return;
     }
-    if (sum && memory::crc32c(std::as_bytes(std::span(message.body))) != *sum &&
-        header->item < operation->items.size()) {
+    if (sum && message.sum != *sum && header->item < operation->items.size()) {
         return altered(operation, operation->items[header->item]);
     }
     if (take_reply(operation, *header)) {
@@ -380,9 +383,9 @@ void StreamLink::on_reply(const stream::InMessage& message) {
     }
 }
 
-void StreamLink::on_filled(const Filling& filled) {
+void StreamLink::on_filled(const Filling& filled, std::uint32_t sum) {
     client::Item& item = filled.operation->items[filled.header.item];
-    if (filled.sum && memory::crc32c(client::pieces_of(item, filled.header)) != *filled.sum) {
+    if (filled.sum && sum != *filled.sum) {
         return altered(filled.operation, item);
     }
     conversation_.segment_arrived(filled.operation, item, filled.header.length);

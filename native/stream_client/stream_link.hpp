@@ -120,7 +120,7 @@ class StreamLink : public client::Link,
                                                    std::uint64_t body_bytes) override;
     void take(stream::InMessage message) override;
     void on_reply(const stream::InMessage& message);
-    void on_filled(const Filling& filled);
+    void on_filled(const Filling& filled, std::uint32_t sum);
     protocol::Sum take_sums(std::string_view& header) const;
     void fail_altered(client::Operation& operation, const client::Item& item) const;
     void altered(const Pointer& operation, const client::Item& item);
