@@ -26,6 +26,8 @@ _FAILURES = (ProgramError, RuntimeError, OSError)
 _PLACE = re.compile(r"\b\d+\.\d+\.\d+\.\d+:\d+\b")
 
 _WARM_UP_SECONDS = 0.1
+# Before each window of large values that are set: their servers have given back memory meanwhile.
+_SET_WARM_UP_SECONDS = 0.3
 _CONNECT_SECONDS = 180.0
 _SHOWN_ERRORS = 3
 
@@ -170,13 +172,15 @@ def _measure(
         for way, served, clients in started:
             try:
                 ready = clients.hear(_CONNECT_SECONDS)
-                if load.nbytes * load.clients < content.LARGE:  # each has moved one value
+                large = load.nbytes * load.clients >= content.LARGE
+                if not large:  # each has moved one value
                     watch(clients, served.pid, load, _WARM_UP_SECONDS)
             except _FAILURES as error:
                 failures.note(way.name, error)
                 continue
             record.streams[way.name] = ready.get("streams", getattr(way, "streams", 1))
-            turns[way.name] = partial(watch, clients, served.pid, load, seconds)
+            warm_up = _SET_WARM_UP_SECONDS if large and load.op == "set" else 0.0
+            turns[way.name] = partial(watch, clients, served.pid, load, seconds, warm_up)
         found = take_turns({**turns, **beside}, rounds, failures.note)
     print(f"    {what}", flush=True)
     for name, windows in found.items():

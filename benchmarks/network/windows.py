@@ -38,12 +38,20 @@ class Window(NamedTuple):
         return self.client_cpu + self.server_cpu
 
 
-def watch(clients: Program, server: int, load: Load, seconds: float) -> Window:
-    """Let clients work for a time; an operation that has begun is finished."""
-    begin = time.monotonic() + _LEAD_SECONDS
+def watch(
+    clients: Program, server: int, load: Load, seconds: float, warm_up: float = 0.0
+) -> Window:
+    """Let clients work for a time; an operation that has begun is finished.
+
+    Parameters
+    ----------
+    warm_up : float
+        Seconds in which they do the same before.
+    """
+    if warm_up > 0:
+        _work(clients, warm_up)
     used = cpu_seconds(server)
-    clients.say([begin, begin + seconds])
-    answer = clients.hear()
+    answer = _work(clients, seconds)
     gigabytes = answer["done"] * load.nbytes / 1e9
     return Window(
         rate=answer["rate"] * load.nbytes / 1e9,
@@ -52,6 +60,13 @@ def watch(clients: Program, server: int, load: Load, seconds: float) -> Window:
         client_cpu=answer["cpu"] / gigabytes,
         server_cpu=(cpu_seconds(server) - used) / gigabytes,
     )
+
+
+def _work(clients: Program, seconds: float) -> dict[str, float]:
+    begin = time.monotonic() + _LEAD_SECONDS
+    clients.say([begin, begin + seconds])
+    answer: dict[str, float] = clients.hear()
+    return answer
 
 
 def take_turns(
