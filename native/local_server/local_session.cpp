@@ -288,7 +288,7 @@ void LocalSession::receive(Parcel parcel, std::unique_ptr<Sink> sink, std::uint6
     }
     base::step();
     drop(parcel);
-    sink->done(Sink::End::arrived);
+    sink->done(true);
 }
 
 void LocalSession::drop(Parcel parcel) {

@@ -9,9 +9,6 @@ namespace {
 
 constexpr std::size_t kNumberBytes = sizeof(std::uint64_t);
 
-// So many messages may have come beyond one that is still expected.
-constexpr std::size_t kMostBeyond = 1 << 16;
-
 // The texts of a message.
 enum class SealedPart : std::uint32_t { header = 0, data = 1 };
 
@@ -63,29 +60,19 @@ void SealedData::take_tag(std::span<std::byte> target) noexcept {
     had_ += target.size();
 }
 
-void OpenedData::keep(std::uint64_t offset, std::span<const std::byte> fragment) {
-    kept_bytes_ += fragment.size();
-    bad_ = bad_ || offset < had_ || kept_bytes_ > sealed_bytes(bytes_) ||
-           !kept_.emplace(offset, std::vector(fragment.begin(), fragment.end())).second;
-    if (bad_) {
-        whole_ = false;
-        kept_.clear();
-    }
+void OpenedData::open(const std::byte* source, std::byte* target, std::size_t length) noexcept {
+    text_.update(source, target, length);
+    had_ += length;
 }
 
-void OpenedData::add_tag(std::span<const std::byte> fragment) noexcept {
-    if (fragment.empty()) {
+void OpenedData::add_tag(std::span<const std::byte> tag) noexcept {
+    if (tag.empty()) {
         return;
     }
     const std::uint64_t at = had_ - bytes_;
-    if (fragment.size() > tag_.size() - at) {
-        bad_ = true;
-        whole_ = false;
-        return;
-    }
-    std::memcpy(tag_.data() + at, fragment.data(), fragment.size());
-    had_ += fragment.size();
-    if (at + fragment.size() == tag_.size()) {
+    std::memcpy(tag_.data() + at, tag.data(), tag.size());
+    had_ += tag.size();
+    if (at + tag.size() == tag_.size()) {
         whole_ = text_.end(tag_);
     }
 }
@@ -122,43 +109,15 @@ std::optional<Opener::Opened> Opener::open_header(Message kind, std::span<const 
     text.update(header.data() + kNumberBytes, writable(opened.header), opened.header.size());
     Aead::Tag tag;
     std::memcpy(tag.data(), header.data() + header.size() - tag.size(), tag.size());
-    if (!text.end(tag) || !is_new(opened.data.number)) {
+    if (!text.end(tag) || opened.data.number != next_) {
         return std::nullopt;
     }
+    ++next_;
     return opened;
-}
-
-bool Opener::is_new(std::uint64_t number) {
-    if (number == in_order_) {
-        ++in_order_;
-    } else if (number < in_order_ || !beyond_.insert(number).second) {
-        return false;
-    }
-    // Messages that stay away for so long were numbered and then not sent, for want of memory.
-    if (beyond_.size() > kMostBeyond) {
-        in_order_ = *beyond_.begin();
-    }
-    while (!beyond_.empty() && *beyond_.begin() == in_order_) {
-        beyond_.erase(beyond_.begin());
-        ++in_order_;
-    }
-    return true;
 }
 
 std::unique_ptr<OpenedData> Opener::data(const Data& data) {
     return std::make_unique<OpenedData>(pool_, nonce_of(data.number, SealedPart::data), data.bytes);
-}
-
-std::optional<std::string> Opener::open_data(const Data& data, std::span<const std::byte> sealed) {
-    std::string opened(data.bytes, '\0');
-    if (opened.empty()) {
-        return opened;
-    }
-    OpenedData text(pool_, nonce_of(data.number, SealedPart::data), data.bytes);
-    text.add(0, sealed, [&](std::uint64_t, std::span<const std::byte> all) {
-        text.open(all.data(), writable(opened), all.size());
-    });
-    return text.is_whole() ? std::optional(std::move(opened)) : std::nullopt;
 }
 
 }  // namespace ucxstore::protocol

@@ -4,10 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -57,8 +55,6 @@ class SealedData {
     std::uint64_t bytes() const { return bytes_; }
     // Seals what comes next of the data.
     void seal(const std::byte* source, std::byte* target, std::size_t length) noexcept;
-    // Whether so many bytes of data and tag have been had: no byte is sealed twice.
-    bool is_at(std::uint64_t offset) const { return offset == had_; }
     // Of the data, those that are still to be sealed.
     std::uint64_t left() const { return bytes_ - std::min(bytes_, had_); }
     // Once all data is sealed: the next bytes of the tag.
@@ -72,57 +68,28 @@ class SealedData {
     bool has_tag_ = false;
 };
 
-// Opens a message's data as it comes, in fragments. What is opened must not be believed before
-// is_whole().
+// Opens a message's data as it comes. What is opened must not be believed before is_whole().
 class OpenedData {
   public:
     OpenedData(std::shared_ptr<AeadPool> pool, const Aead::Nonce& nonce, std::uint64_t bytes)
         : text_(std::move(pool), nonce), bytes_(bytes) {}
 
     std::uint64_t bytes() const { return bytes_; }
-    // A fragment of data and tag that begins at `offset`. `open(offset, fragment)` is called for
-    // all data in order, and calls open() below for it. A fragment that is ahead of others, as
-    // where it went over another lane, is kept until these have come.
-    template <typename Open>
-    void add(std::uint64_t offset, std::span<const std::byte> fragment, Open open) {
-        if (bad_ || offset != had_) {
-            keep(offset, fragment);
-            return;
-        }
-        next(fragment, open);
-        while (!kept_.empty() && kept_.begin()->first == had_) {
-            const auto node = kept_.extract(kept_.begin());
-            next(node.mapped(), open);
-        }
-    }
-    void open(const std::byte* source, std::byte* target, std::size_t length) noexcept {
-        text_.update(source, target, length);
-    }
+    // Of the data, what is still to be opened.
+    std::uint64_t left() const { return bytes_ - std::min(bytes_, had_); }
+    // Opens what comes next of the data.
+    void open(const std::byte* source, std::byte* target, std::size_t length) noexcept;
+    // Once all data is opened: what comes next of the tag.
+    void add_tag(std::span<const std::byte> tag) noexcept;
     // Whether all of it has come as it was sent.
     bool is_whole() const { return whole_; }
 
   private:
-    template <typename Open>
-    void next(std::span<const std::byte> fragment, Open open) {
-        if (had_ < bytes_) {
-            const auto data = fragment.first(std::min(fragment.size(), bytes_ - had_));
-            open(had_, data);
-            had_ += data.size();
-            fragment = fragment.subspan(data.size());
-        }
-        add_tag(fragment);
-    }
-    void keep(std::uint64_t offset, std::span<const std::byte> fragment);
-    void add_tag(std::span<const std::byte> fragment) noexcept;
-
     SealedText text_;
     const std::uint64_t bytes_;
-    std::uint64_t had_ = 0;
+    std::uint64_t had_ = 0;  // of data and tag
     Aead::Tag tag_{};
     bool whole_ = false;
-    bool bad_ = false;
-    std::map<std::uint64_t, std::vector<std::byte>> kept_;
-    std::uint64_t kept_bytes_ = 0;
 };
 
 // The messages that a side sends: numbered, so that no nonce is used twice.
@@ -142,7 +109,7 @@ class Sealer {
     std::uint64_t next_ = 0;
 };
 
-// The messages that a side receives: each as it was sent, and once.
+// The messages that a side receives: each as it was sent, and in that order.
 class Opener {
   public:
     explicit Opener(const Aead::Key& key)
@@ -157,21 +124,16 @@ class Opener {
         std::string header;
         Data data;
     };
-    // nullopt where it is not a header that was sent, with data of so many bytes as are there, or
-    // where it has come before.
+    // nullopt where it is not the next header that was sent, with data of so many bytes as are
+    // there.
     std::optional<Opened> open_header(Message kind, std::span<const std::byte> header,
                                       std::uint64_t sealed_data_bytes);
     // For the data of that message, once.
     std::unique_ptr<OpenedData> data(const Data& data);
-    // The same, where it is there already; nullopt where it is not what was sent.
-    std::optional<std::string> open_data(const Data& data, std::span<const std::byte> sealed);
 
   private:
-    bool is_new(std::uint64_t number);
-
     const std::shared_ptr<AeadPool> pool_;
-    std::uint64_t in_order_ = 0;      // none before this one is expected any more,
-    std::set<std::uint64_t> beyond_;  // and these behind it have come
+    std::uint64_t next_ = 0;
 };
 
 // Both directions of a session, at one side.

@@ -63,18 +63,12 @@ class Arriving::Segment : public Receiver::Sink {
         }
         value_->write(header_.offset + offset, bytes);
     }
-    void done(End end) noexcept override {
+    void done(bool arrived) noexcept override {
         try {
-            const bool altered = end == End::forged || (end == End::arrived && expected_ &&
-                                                        value_->is_kept() && sum() != *expected_);
-            if (altered && value_->is_kept()) {
+            if (arrived && expected_ && value_->is_kept() && sum() != *expected_) {
                 arriving_->altered({header_.request, header_.item}, value_);
-            } else if (end == End::no_memory && value_->is_kept() &&
-                       !arriving_->client_->closed()) {
-                value_->refuse();
-                arriving_->refuse({header_.request, header_.item}, std::bad_alloc());
             }
-            arriving_->segment_arrived(header_, value_, end != End::broken_off);
+            arriving_->segment_arrived(header_, value_, arrived);
         } catch (const std::exception&) {  // for want of memory; none may pass through UCX
             arriving_->client_->doom();
         }
@@ -304,8 +298,7 @@ void Arriving::admit(const ItemId& id, const Value& value, storage::WriteBudget:
 
 void Arriving::end_waiting(const Value& value) {
     for (ArrivingValue::Held& one : value->held()) {
-        if (fill(one.header, value,
-                 {std::as_bytes(std::span(one.data)), one.parcel, one.sum, one.forged})) {
+        if (fill(one.header, value, {std::as_bytes(std::span(one.data)), one.parcel, one.sum})) {
             one.parcel = nullptr;
         }
     }
@@ -328,8 +321,7 @@ bool Arriving::fill(const protocol::ValueHeader& header, const Value& value,
                 header.length, write);
             return true;
         }
-        if (value->is_kept() &&
-            (bytes.forged || (bytes.sum && memory::crc32c(bytes.data) != *bytes.sum))) {
+        if (value->is_kept() && bytes.sum && memory::crc32c(bytes.data) != *bytes.sum) {
             altered(id_of(header), value);
         }
         if (value->is_kept()) {

@@ -73,12 +73,8 @@ bool ArrivingValue::hold(const protocol::ValueHeader& header, const Bytes& bytes
         return false;
     }
     const auto* const data = reinterpret_cast<const char*>(bytes.data.data());
-    held_.push_back({header,
-                     bytes.parcel,
-                     {data, bytes.data.size()},
-                     bytes.sum,
-                     bytes.forged,
-                     std::move(*charge)});
+    held_.push_back(
+        {header, bytes.parcel, {data, bytes.data.size()}, bytes.sum, std::move(*charge)});
     return true;
 }
 

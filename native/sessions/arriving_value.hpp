@@ -29,7 +29,6 @@ class ArrivingValue : public std::enable_shared_from_this<ArrivingValue> {
         std::span<const std::byte> data;
         Receiver::Parcel parcel;
         protocol::Sum sum;
-        bool forged = false;  // whether the bytes in `data` are not what was sent
     };
     // A segment that waits until there is room for its value.
     struct Held {
@@ -37,7 +36,6 @@ class ArrivingValue : public std::enable_shared_from_this<ArrivingValue> {
         Receiver::Parcel parcel;
         std::string data;  // without a parcel
         protocol::Sum sum;
-        bool forged;
         Hold charge;
     };
 

@@ -23,11 +23,8 @@ class Receiver {
         virtual std::byte* memory() = 0;
         // Copies bytes of it that begin at `offset`.
         virtual void take(std::uint64_t offset, std::span<const std::byte> bytes) noexcept = 0;
-        // How it has ended: all has come, or not, or is not what was sent, or there was no memory
-        // to receive it with.
-        enum class End { arrived, broken_off, forged, no_memory };
-        // Nothing is written any more. Called once.
-        virtual void done(End end) noexcept = 0;
+        // Nothing is written any more: all has come, or it was broken off. Called once.
+        virtual void done(bool arrived) noexcept = 0;
     };
 
     virtual ~Receiver() = default;

@@ -100,10 +100,9 @@ void OpenedBody::place(std::vector<ucp_dt_iov_t> pieces) {
 }
 
 void OpenedBody::take(std::span<std::byte> sealed) {
-    data_->add(at_, sealed, [&](std::uint64_t offset, std::span<const std::byte> data) {
-        open(offset, sealed.first(data.size()));
-    });
-    at_ += sealed.size();
+    const auto data = sealed.first(std::min(sealed.size(), data_->left()));
+    open(data_->bytes() - data_->left(), data);
+    data_->add_tag(sealed.subspan(data.size()));
 }
 
 void OpenedBody::open(std::uint64_t offset, std::span<std::byte> data) {

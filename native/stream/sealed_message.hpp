@@ -66,7 +66,6 @@ class OpenedBody {
     std::vector<ucp_dt_iov_t> pieces_;
     memory::Copier copier_{{}};
     std::unique_ptr<protocol::OpenedData> data_;
-    std::uint64_t at_ = 0;
 };
 
 }  // namespace ucxstore::stream

@@ -186,7 +186,7 @@ void StreamSession::close() {
     }
     thread_->unwatch(socket_.fd());
     session_.close();
-    end_body(Sink::End::broken_off);
+    end_body(false);
     clear();
 }
 
@@ -293,15 +293,15 @@ void StreamSession::drop(Parcel) {
     }
 }
 
-void StreamSession::end_body(Sink::End end) {
+void StreamSession::end_body(bool arrived) {
     Body body = std::exchange(body_, {});
     if (body.sink == nullptr) {
         return;
     }
-    if (end == Sink::End::arrived && !body.bounced.empty()) {
+    if (arrived && !body.bounced.empty()) {
         body.sink->take(0, std::as_bytes(std::span(body.bounced)));
     }
-    body.sink->done(end);
+    body.sink->done(arrived);
 }
 
 void StreamSession::take(stream::InMessage message) {
@@ -309,7 +309,7 @@ void StreamSession::take(stream::InMessage message) {
         throw base::Error(base::ErrorKind::protocol, "a message was changed on its way");
     }
     if (body_.is_coming) {
-        return end_body(Sink::End::arrived);
+        return end_body(true);
     }
     if (message.kind == stream::FrameKind::request) {
         return on_request(message);

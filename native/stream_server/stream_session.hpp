@@ -99,7 +99,7 @@ class StreamSession : public std::enable_shared_from_this<StreamSession>,
     std::vector<ucp_dt_iov_t> place_value(std::string_view header, std::uint64_t body_bytes);
     std::vector<ucp_dt_iov_t> target();
     void on_request(const stream::InMessage& message);
-    void end_body(Sink::End end);
+    void end_body(bool arrived);
     protocol::Sum take_sums(std::string_view& header) const;
     bool reads() const { return session_.reads() && !socket_.awaits_target(); }
     bool reads_on(std::uint64_t) override {

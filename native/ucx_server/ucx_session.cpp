@@ -28,10 +28,7 @@ class UcxSession::UcxReceiver::Segment : public ucx::Request {
     void take(std::uint64_t offset, std::span<const std::byte> bytes) noexcept override {
         sink_->take(offset, bytes);
     }
-    void completed(ucs_status_t status) override {
-        using End = Sink::End;
-        sink_->done(status == UCS_OK ? End::arrived : End::broken_off);
-    }
+    void completed(ucs_status_t status) override { sink_->done(status == UCS_OK); }
 
   private:
     const std::unique_ptr<Sink> sink_;
