@@ -75,13 +75,16 @@ class StreamLink : public client::Link,
     // Starts the operation and runs `then`, here or on the thread; fails it where that has ended.
     template <typename Then>
     void start(const Pointer& operation, const Then& then) {
-        // A caller that starts it here comes back at once, to wait and to read the replies.
-        const auto start = [this, operation, then](bool caller_reads) {
-            start_in_turn(operation, caller_reads);
+        const auto here = [&] {
+            // The caller comes back at once, to wait and to read the replies.
+            start_in_turn(operation, operation->for_a_thread());
             then();
         };
-        if (!thread_->stand_in([&] { start(operation->for_a_thread()); }) &&
-            !thread_->post([self = shared_from_this(), start] { start(false); })) {
+        if (!thread_->stand_in(here) &&
+            !thread_->post([self = shared_from_this(), operation, then] {
+                self->start_in_turn(operation, false);
+                then();
+            })) {
             fail_closed(*operation);
         }
     }
