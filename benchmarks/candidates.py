@@ -22,7 +22,7 @@ from benchmarks.settings import (
     open_array,
 )
 from benchmarks.timing import Candidate, Times, interleave
-from benchmarks.ways import LOCAL, SHARED_MEMORY, TCP, Way
+from benchmarks.ways import LOCAL, SHARED_MEMORY, TCP, UCX_OVER_TCP, Way
 from ucxstore import UcxStore
 
 COPY = "np.copyto, fresh array"
@@ -51,7 +51,7 @@ def our_write(way: Way, storage: str) -> str:
 
 READS: list[Ours] = [
     *product((LOCAL, SHARED_MEMORY), ("memory", "directory"), MEMORY),
-    (TCP, "memory", "recycled"),
+    *((way, "memory", "recycled") for way in (TCP, UCX_OVER_TCP)),
 ]
 OURS = [ours(*one) for one in READS]
 

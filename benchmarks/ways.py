@@ -1,4 +1,4 @@
-"""The ways between a client and a server of one host: the local plane, and UCX's transports."""
+"""The ways between a client and a server of one host: the local plane, plain TCP, and UCX's."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -18,33 +18,47 @@ class Way:
     ----------
     name : str
         As rows print it.
-    is_local : bool
-        Whether the server shows its values to clients of its host, and the client reads them there.
-    shares_memory : bool
-        Whether both let UCX use its shared memory.
+    lane : str
+        What ``stats()["lanes"]`` of a store has, before the name of a device.
+    local : str
+        The client's option: ``"auto"`` for the local plane, ``"ucx"`` for UCX's shared memory, or
+        ``"off"``. The server offers what it asks for, and no more.
+    network : str
+        The option of both.
     ucx : mapping
         UCX options of both.
     """
 
     name: str
-    is_local: bool = False
-    shares_memory: bool = False
+    lane: str
+    local: str = "off"
+    network: str = "auto"
     ucx: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the server shows its values to clients of its host, which read them there."""
+        return self.local == "auto"
+
+    @property
+    def uses_ucx(self) -> bool:
+        """Whether values go over UCX."""
+        return self.local == "ucx" or self.network == "ucx"
 
     @property
     def of_server(self) -> dict[str, Any]:
         """The options of `Server`."""
         return {
             "local": self.is_local,
-            "ucx_shared_memory": self.shares_memory,
+            "ucx_shared_memory": self.local == "ucx",
+            "network": self.network,
             "ucx": dict(self.ucx),
         }
 
     @property
     def of_client(self) -> dict[str, Any]:
         """The options of `UcxStore`, which can be sent to a child as JSON."""
-        local = "auto" if self.is_local else "ucx" if self.shares_memory else "off"
-        return {"local": local, "ucx": dict(self.ucx)}
+        return {"local": self.local, "network": self.network, "ucx": dict(self.ucx)}
 
     def serve(
         self, storage: str | Path, *, read_only: bool = False, **options: Any
@@ -71,13 +85,13 @@ class Way:
             If it has come another way: its figures would be taken for those of this one.
         """
         lanes = store.stats()["lanes"]
-        kinds = {lane.partition("/")[0] for lane in lanes}
-        if kinds != ({"local"} if self.is_local else {"posix"} if self.shares_memory else {"tcp"}):
+        if {"".join(lane.partition("/")[:2]) for lane in lanes} != {self.lane}:
             raise RuntimeError(f"a store that should go by {self.name} has the lanes {lanes}")
         return f"lanes, {self.name}: {', '.join(lanes)}"
 
 
-LOCAL = Way("local", is_local=True)
-SHARED_MEMORY = Way("shared memory", shares_memory=True)
-TCP = Way("TCP", ucx={"TLS": "tcp"})
-WAYS = (LOCAL, SHARED_MEMORY, TCP)
+LOCAL = Way("local", "local", local="auto")
+SHARED_MEMORY = Way("shared memory", "posix/", local="ucx")
+TCP = Way("TCP", "tcp", network="tcp")
+UCX_OVER_TCP = Way("UCX over TCP", "tcp/", network="ucx", ucx={"TLS": "tcp"})
+WAYS = (LOCAL, SHARED_MEMORY, TCP, UCX_OVER_TCP)

@@ -22,7 +22,7 @@ from benchmarks.result import Line, Row, Target, at_least, times_as_fast
 from benchmarks.scale import GRID_CHUNK, Scale
 from benchmarks.settings import MEMORY
 from benchmarks.timing import Candidate, Times, interleave
-from benchmarks.ways import LOCAL, SHARED_MEMORY, TCP
+from benchmarks.ways import LOCAL, SHARED_MEMORY, TCP, UCX_OVER_TCP
 from ucxstore.pipeline.codecs.compressors import compressor_of
 from ucxstore.pipeline.workers import codec_threads
 
@@ -41,7 +41,7 @@ _TURN_SECONDS = 1e-3  # one timed call, after one that is not timed
 _READS: list[Ours] = [
     *((way, "memory", memory) for way in (LOCAL, SHARED_MEMORY) for memory in MEMORY),
     *((way, "directory", "recycled") for way in (LOCAL, SHARED_MEMORY)),
-    (TCP, "memory", "recycled"),
+    *((way, "memory", "recycled") for way in (TCP, UCX_OVER_TCP)),
 ]
 
 _DECODING = "decoding alone, into place"

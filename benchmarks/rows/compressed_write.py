@@ -18,7 +18,7 @@ from benchmarks.data import Stored, Values, smooth_values
 from benchmarks.result import Row, at_least, times_as_fast
 from benchmarks.scale import GRID_CHUNK, Scale
 from benchmarks.timing import Candidate, interleave
-from benchmarks.ways import LOCAL, SHARED_MEMORY, TCP, WAYS
+from benchmarks.ways import LOCAL, SHARED_MEMORY, WAYS
 from ucxstore.pipeline.workers import codec_threads
 
 _CODEC = ZstdCodec()
@@ -36,7 +36,9 @@ def measure(scale: Scale, folder: Path) -> Row:
         times = interleave([*_codecs(values, stored), *writes], rounds=scale.rounds)
     times |= directory_writes(folder, values, stored, scale.directory_writes)
     lines = [
-        times_as_fast(times, our_write(way, "memory"), against, bound, counts=way is not TCP)
+        times_as_fast(
+            times, our_write(way, "memory"), against, bound, counts=way in (LOCAL, SHARED_MEMORY)
+        )
         for against, bound in ((_CODECS, _OF_CODECS), (_ZSTD, None))
         for way in WAYS
     ]

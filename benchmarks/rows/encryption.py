@@ -32,16 +32,9 @@ def measure(scale: Scale, folder: Path) -> Row:
                 kinds += [f"{storage}, {layout}, {what}" for what in ("read", "write")]
                 for encrypt, name in _NAMES.items():
                     address = f"{servers[encrypt].address}/{layout.replace(' ', '-')}"
-                    of_client = {**TCP.of_client, "secret": _SECRET, "network": "tcp"}
-                    put_into_server(address, values, Stored(chunk), **of_client)
+                    put_into_server(address, values, Stored(chunk), **TCP.of_client, secret=_SECRET)
                     store = stack.enter_context(
-                        TCP.open(
-                            address,
-                            secret=_SECRET,
-                            network="tcp",
-                            integrity=False,
-                            encrypt=encrypt,
-                        )
+                        TCP.open(address, secret=_SECRET, integrity=False, encrypt=encrypt)
                     )
                     candidates += reading_and_writing(f"{storage}, {layout}", name, store, values)
         times = interleave(candidates, rounds=scale.directory_writes)

@@ -33,8 +33,8 @@ class _Calls(NamedTuple):
     def __str__(self) -> str:
         if self.way is None:
             return self.call
-        # There is nothing to poll on the local plane.
-        progress = "" if self.way is LOCAL else f", {self.progress}"
+        # Only UCX polls.
+        progress = f", {self.progress}" if self.way.uses_ucx else ""
         return f"{self.call}, {self.way.name}{progress}"
 
     @property
@@ -47,7 +47,7 @@ class _Calls(NamedTuple):
         return self.way in ways and self.progress == "blocking"
 
 
-_POLLING = [_Calls("get_sync", way, "polling") for way in WAYS if way is not LOCAL]
+_POLLING = [_Calls("get_sync", way, "polling") for way in WAYS if way.uses_ucx]
 _ALL = [
     *(_Calls("get_sync", way) for way in WAYS),
     *_POLLING,

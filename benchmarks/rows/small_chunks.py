@@ -19,7 +19,7 @@ from benchmarks.data import Stored, put_into_folder, random_values
 from benchmarks.result import Line, Row, at_least, times_as_fast
 from benchmarks.scale import Scale
 from benchmarks.timing import Times, interleave
-from benchmarks.ways import LOCAL, SHARED_MEMORY, TCP
+from benchmarks.ways import LOCAL, SHARED_MEMORY, TCP, UCX_OVER_TCP
 
 _SIDE = 128
 _ITEMS = _SIDE * _SIDE  # of 4 bytes: 64 KiB
@@ -34,7 +34,7 @@ _TURN_SECONDS = 1e-3
 # Only into new memory: the result is larger than the memory that is kept.
 _READS: list[Ours] = [
     *product((LOCAL, SHARED_MEMORY), ("memory", "directory"), ("fresh",)),
-    (TCP, "memory", "fresh"),
+    *((way, "memory", "fresh") for way in (TCP, UCX_OVER_TCP)),
 ]
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from benchmarks.candidates import (
     COPY,
     LOCAL_FUSED,
+    Ours,
     copies,
     local_reads,
     our_reads,
@@ -16,12 +17,15 @@ from benchmarks.result import Row, at_least, times_as_fast
 from benchmarks.scale import Scale
 from benchmarks.settings import MEMORY
 from benchmarks.timing import Candidate, Times, interleave
-from benchmarks.ways import TCP
+from benchmarks.ways import TCP, UCX_OVER_TCP
 
 _OF_LOCAL = at_least(1.5)
 _OF_PERFTEST = at_least(0.7)
 
-_READS = [(TCP, storage, memory) for storage in ("memory", "directory") for memory in MEMORY]
+_READS: list[Ours] = [
+    *((TCP, storage, memory) for storage in ("memory", "directory") for memory in MEMORY),
+    (UCX_OVER_TCP, "memory", "recycled"),
+]
 
 _TESTS = {f"ucx_perftest {test}": test for test in ("ucp_am_bw", "ucp_am_lat")}
 _SETTINGS = {
@@ -49,7 +53,9 @@ def measure(scale: Scale, folder: Path) -> Row:
         for name in _TESTS
         if name != better
     ]
-    lines.append(times_as_fast(times, target, COPY))
+    lines += [
+        times_as_fast(times, ours(way, "memory", "recycled"), COPY) for way in (TCP, UCX_OVER_TCP)
+    ]
     return Row(
         name="tcp",
         title=f"{scale.nbytes / 1e6:g} MB raw, one chunk, z[:], TCP on loopback",

@@ -14,7 +14,7 @@ from benchmarks.data import Stored, random_values
 from benchmarks.result import Row, at_least, times_as_fast
 from benchmarks.scale import Scale
 from benchmarks.timing import interleave
-from benchmarks.ways import LOCAL, SHARED_MEMORY, TCP, WAYS
+from benchmarks.ways import LOCAL, SHARED_MEMORY, WAYS
 
 _OF_COPY = at_least(0.6)
 
@@ -31,7 +31,11 @@ def measure(scale: Scale, folder: Path) -> Row:
         lines=[
             *(
                 times_as_fast(
-                    times, our_write(way, "memory"), COPY, _OF_COPY, counts=way is not TCP
+                    times,
+                    our_write(way, "memory"),
+                    COPY,
+                    _OF_COPY,
+                    counts=way in (LOCAL, SHARED_MEMORY),
                 )
                 for way in WAYS
             ),
