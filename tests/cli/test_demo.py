@@ -48,9 +48,10 @@ def test_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = out.splitlines()
     assert lines[-1] == "Everything is equal, bit by bit."
     assert max(map(len, lines)) <= 80
-    assert sum(line.endswith("  equal") for line in lines) == 5
+    assert sum(line.endswith("  equal") for line in lines) == 6
     assert sum(line.startswith("   local, ") and "local  " in line[10:] for line in lines) == 2
-    assert sum(" tcp/" in line for line in lines) == 2
+    assert sum(line.startswith("   TCP, ") and " tcp  " in line for line in lines) == 2
+    assert sum(line.startswith("   UCX over TCP, ") and " tcp/" in line for line in lines) == 2
     assert list(tmp_path.iterdir()) == []
 
 

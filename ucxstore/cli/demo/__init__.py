@@ -2,8 +2,8 @@
 
 The data are the sea-surface temperatures of the package ``iris-sample-data``. xarray writes them
 through a `UcxStore`, and xarray reads them in another process. Then the same is done with one large
-array of random numbers, by each way to a server of the same host (without UCX, over UCX's shared
-memory, over TCP), and speed and memory are measured.
+array of random numbers, by each way to a server of the same host (the local plane, UCX's shared
+memory, plain TCP, UCX over TCP), and speed and memory are measured.
 """
 
 import signal

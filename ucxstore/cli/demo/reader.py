@@ -51,7 +51,7 @@ class Report:
     Parameters
     ----------
     lanes : list of str
-        The lanes that UCX chose, or ``"local"`` where it is not needed.
+        The lanes that UCX chose; ``"local"`` or ``"tcp"`` where it is not needed.
     chunks : tuple of int
         The numbers of chunks that went DIRECT, DECODE, ENCODE and FALLBACK.
     differences : list of str

@@ -30,7 +30,8 @@ type _Encoding = dict[Hashable, dict[str, None]]
 _TRANSPORTS: dict[str, dict[str, Any]] = {
     "local": {"local": "auto"},
     "shared memory": {"local": "ucx"},
-    "TCP": {"local": "ucx", "ucx": {"TLS": "tcp"}},
+    "TCP": {"local": "off", "network": "tcp"},
+    "UCX over TCP": {"local": "off", "network": "ucx", "ucx": {"TLS": "tcp"}},
 }
 _CHUNKS = "DIRECT", "DECODE", "ENCODE", "FALLBACK"
 
@@ -45,7 +46,7 @@ def show(megabytes: int) -> bool:
     with (
         tempfile.TemporaryDirectory(prefix="ucxstore-demo-") as folder,
         Server.spawn(
-            Path(folder, "data"), local=True, ucx_shared_memory=True, create=True
+            Path(folder, "data"), local=True, network="ucx", ucx_shared_memory=True, create=True
         ) as server,
     ):
         _say(f"Process {server.pid} serves a temporary directory at {server.address}.\n")
@@ -125,13 +126,16 @@ def _show_array(server: str, scratch: str, megabytes: int) -> list[str]:
         differences += [f"{name}: {difference}" for difference in read.differences]
     _say(
         f"{table}\n\n"
-        "   local        without UCX; then over UCX's shared memory, and over its TCP\n"
-        "   copyto       speed in multiples of that of np.copyto into a fresh array\n"
-        "   write        the server stores it in a file of its directory\n"
-        "   read, fresh  zarr's result in new memory\n"
-        "   read         zarr's result in the memory of an earlier one, if that is free\n"
-        "   DIRECT       chunks; one that went another way would be an error here\n"
-        "   extra        the client's peak by memray beyond the user's array, in arrays\n"
+        "   local          the server's memory, without UCX: the default on one host\n"
+        "   shared memory  UCX over memory that both processes see\n"
+        "   TCP            without UCX: the default between hosts that have no RDMA\n"
+        "   UCX over TCP   the same network, by UCX\n"
+        "   copyto         speed in multiples of that of np.copyto into a fresh array\n"
+        "   write          the server stores it in a file of its directory\n"
+        "   read, fresh    zarr's result in new memory\n"
+        "   read           zarr's result in the memory of an earlier one, if that is free\n"
+        "   DIRECT         chunks; one that went another way would be an error here\n"
+        "   extra          the client's peak by memray beyond the user's array, in arrays\n"
     )
     return differences
 
