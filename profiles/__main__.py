@@ -139,7 +139,7 @@ def _measure(
         if cases:
             print(_estimate(cases, jobs), file=sys.stderr, flush=True)
         run_all(cases, _Progress(record, page, len(cases)), jobs)
-        record.connections = _connections(rows, output, scratch, loads[0])
+        record.add_connections(_connections(rows, output, scratch, loads[0]))
     record.add([])
 
 

@@ -6,7 +6,7 @@ An interrupted run is resumed from it.
 import json
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -14,7 +14,7 @@ from profiles.report.page import is_small, render_page
 from profiles.report.story import story
 from profiles.report.tables import markdown_tables
 from profiles.result import CaseResult
-from profiles.stores import ROWS, Row
+from profiles.stores import ROWS, TRANSPORTS, Row
 from ucxstore.copies.workload import Workload
 
 _ORDER = {(row.store, row.pipeline, row.transport): number for number, row in enumerate(ROWS)}
@@ -78,6 +78,7 @@ class Record:
             if found["settings"] != self._settings:
                 return
             cases = [CaseResult.from_json(case) for case in found["cases"]]
+            self.add_connections(found["connections"])
         except FileNotFoundError:
             return
         except (KeyError, TypeError, ValueError) as error:
@@ -97,6 +98,11 @@ class Record:
         """Add the results of a case, in the order of the rows, and write the file."""
         self.cases = sorted([*self.cases, *results], key=lambda case: _ORDER[_row_of(case)])
         self.write(self._file)
+
+    def add_connections(self, connections: Mapping[str, int]) -> None:
+        """Add the bytes that a client needs to connect, in the order of the transports."""
+        found = {**self.connections, **connections}
+        self.connections = {name: found[name] for name in TRANSPORTS if name in found}
 
     def write(self, file: Path) -> None:
         """Write all results as JSON, with a line for each case."""
@@ -126,7 +132,7 @@ class Record:
             f"{', '.join(f'{name} {version}' for name, version in versions.items())}. "
             "[README](../README.md) has the method.\n\n"
             f"Connecting takes, of a client's memory: {connections or 'unknown'}. That includes "
-            "loading UCX, which `local` does without."
+            "loading UCX, which `local` and `TCP` do without."
             f"\n\n{markdown_tables(self.cases)}\n"
         )
 

@@ -17,8 +17,36 @@ type Kind = Literal["folder", "bucket", "process", "server"]
 HOT = "S3, hot"
 COLD = "S3, cold"
 
-# How a client and a server of one host reach each other: without UCX, and by what UCX has.
-TRANSPORTS = ("local", "shared memory", "TCP")
+
+@dataclass(frozen=True, slots=True)
+class Transport:
+    """How a client and a server of one host reach each other.
+
+    Attributes
+    ----------
+    server, client : mapping
+        The options that decide it: of `Server`, and of `UcxStore`.
+    lane : str
+        What ``stats()["lanes"]`` of the store has, before the name of a device.
+    """
+
+    server: Mapping[str, Any]
+    client: Mapping[str, Any]
+    lane: str
+
+
+_UCX_OVER_TCP: dict[str, Any] = {"network": "ucx", "ucx": {"TLS": "tcp"}}
+
+TRANSPORTS = {
+    "local": Transport({"local": True}, {"local": "auto"}, "local"),
+    "shared memory": Transport(
+        {"local": False, "ucx_shared_memory": True}, {"local": "ucx"}, "posix/"
+    ),
+    "TCP": Transport({"local": False}, {"local": "off", "network": "tcp"}, "tcp"),
+    "UCX over TCP": Transport(
+        {"local": False, **_UCX_OVER_TCP}, {"local": "off", **_UCX_OVER_TCP}, "tcp/"
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +110,7 @@ class Row:
     @property
     def server_options(self) -> dict[str, Any]:
         """The options of the server that decide which way a client takes."""
-        return {
-            "local": self.transport == "local",
-            "ucx_shared_memory": self.transport == "shared memory",
-            "ucx": self._ucx,
-        }
+        return dict(TRANSPORTS[self.transport].server)
 
     @property
     def client_options(self) -> dict[str, Any]:
@@ -95,15 +119,7 @@ class Row:
         Results are copied, unless it is the row's promise that they are not: else it would depend
         on the moment of a read which figure a row has.
         """
-        return {
-            "local": "auto" if self.transport == "local" else "ucx",
-            "ucx": self._ucx,
-            "map": self.call == "mapped",
-        }
-
-    @property
-    def _ucx(self) -> dict[str, str]:
-        return {"TLS": "tcp"} if self.transport == "TCP" else {}
+        return {**TRANSPORTS[self.transport].client, "map": self.call == "mapped"}
 
 
 _OF_ZARR: tuple[tuple[str, Kind], ...] = (
@@ -188,8 +204,8 @@ def check_transport(row: Row, store: Store) -> None:
     """
     if isinstance(store, UcxStore):
         lanes = store.stats()["lanes"]
-        kind = {"local": "local", "shared memory": "posix", "TCP": "tcp"}[row.transport]
-        if {lane.partition("/")[0] for lane in lanes} != {kind}:
+        expected = TRANSPORTS[row.transport].lane
+        if {"".join(lane.partition("/")[:2]) for lane in lanes} != {expected}:
             raise AssertionError(f"the lanes over {row.transport} were {lanes}")
 
 

@@ -73,6 +73,17 @@ def test_resuming_drops_rows_that_are_gone(tmp_path: Path) -> None:
     assert [case.store for case in cases(tmp_path)] == ["LocalStore"]
 
 
+def test_resuming_keeps_what_connecting_takes(tmp_path: Path) -> None:
+    assert run(tmp_path, *ONE) == 0
+    file = tmp_path / "output/copies.json"
+    found = json.loads(file.read_text())
+    kept = {"shared memory": 2, "TCP": 1}
+    file.write_text(json.dumps({**found, "connections": {"TCP": 1, "gone": 3, "shared memory": 2}}))
+    assert run(tmp_path, *ONE, "--resume") == 0
+    assert json.loads(file.read_text())["connections"] == kept
+    assert "0.0 MiB over TCP" in (tmp_path / "output/copies.md").read_text()
+
+
 def test_an_interrupted_run_ends_and_is_resumed(tmp_path: Path) -> None:
     options = [*STORE, "--output", str(tmp_path / "output")]
     with subprocess.Popen(
