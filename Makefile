@@ -12,7 +12,7 @@ TOXIPROXY := v2.12.0
 AZURITE := 3.35.0
 HEADLINES := $(foreach load,write-raw-one write-zstd-one read-raw-one read-zstd-one,\
     $(foreach row,UcxStore-memory-zero-copy-local UcxStore-memory-zero-copy-shared-memory \
-        LocalStore-default FsspecStore-s3fs-default,$(load)-$(row)))
+        UcxStore-memory-zero-copy-TCP LocalStore-default FsspecStore-s3fs-default,$(load)-$(row)))
 # It tells of a successor each time.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 WHEELS := build/wheels/venv
