@@ -2,6 +2,8 @@
 
 #include <poll.h>
 
+#include <algorithm>
+#include <chrono>
 #include <exception>
 #include <span>
 #include <utility>
@@ -72,6 +74,8 @@ class StreamSession::StreamSending : public sessions::Sending {
 };
 
 namespace {
+
+constexpr std::chrono::seconds kKept{1};  // memory between two bodies that need it
 
 bool has_hung_up(int fd) {
     pollfd events{.fd = fd, .events = 0, .revents = 0};
@@ -177,7 +181,13 @@ base::TimePoint StreamSession::tick(base::TimePoint now) {
     if (over) {
         close();
     }
-    return std::min(due, socket_.look_at());
+    if (now >= bounce_until_) {
+        if (!body_.bounces) {
+            bounce_ = {};
+        }
+        bounce_until_ = base::TimePoint::max();
+    }
+    return std::min({due, socket_.look_at(), bounce_until_});
 }
 
 void StreamSession::close() {
@@ -250,7 +260,7 @@ std::optional<std::vector<ucp_dt_iov_t>> StreamSession::place(stream::FrameKind 
 std::vector<ucp_dt_iov_t> StreamSession::place_value(std::string_view bytes,
                                                      std::uint64_t body_bytes) {
     const protocol::Sum sum = take_sums(bytes);
-    body_ = {.length = body_bytes, .sink = nullptr, .bounced = {}, .is_coming = true};
+    body_ = {.length = body_bytes, .sink = nullptr, .bounces = false, .is_coming = true};
     bool kept = false;
     session_.dispatch<protocol::ValueHeader>(
         bytes.data(), bytes.size(), [&](const protocol::ValueHeader& value) {
@@ -272,8 +282,9 @@ std::vector<ucp_dt_iov_t> StreamSession::place_value(std::string_view bytes,
 std::vector<ucp_dt_iov_t> StreamSession::target() {
     std::byte* memory = body_.sink == nullptr ? nullptr : body_.sink->memory();
     if (memory == nullptr) {
-        body_.bounced.resize(body_.length);
-        memory = reinterpret_cast<std::byte*>(body_.bounced.data());
+        body_.bounces = true;
+        bounce_.resize(std::max<std::size_t>(bounce_.size(), body_.length));
+        memory = bounce_.data();
     }
     return {{memory, body_.length}};
 }
@@ -295,11 +306,14 @@ void StreamSession::drop(Parcel) {
 
 void StreamSession::end_body(bool arrived) {
     Body body = std::exchange(body_, {});
+    if (body.bounces) {
+        bounce_until_ = base::Clock::now() + kKept;
+    }
     if (body.sink == nullptr) {
         return;
     }
-    if (arrived && !body.bounced.empty()) {
-        body.sink->take(0, std::as_bytes(std::span(body.bounced)));
+    if (arrived && body.bounces) {
+        body.sink->take(0, std::span(bounce_).first(body.length));
     }
     body.sink->done(arrived);
 }

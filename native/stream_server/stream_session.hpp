@@ -92,7 +92,7 @@ class StreamSession : public std::enable_shared_from_this<StreamSession>,
     struct Body {
         std::uint64_t length = 0;
         std::unique_ptr<Sink> sink;
-        std::string bounced;  // where the value has no memory
+        bool bounces = false;  // where the value has no memory
         bool is_coming = false;
     };
 
@@ -127,6 +127,8 @@ class StreamSession : public std::enable_shared_from_this<StreamSession>,
 
   private:
     Body body_;
+    std::vector<std::byte> bounce_;  // where a body goes that has no memory; kept for a moment
+    base::TimePoint bounce_until_ = base::TimePoint::max();
     bool closed_ = false;
     bool waits_ = false;   // for the socket to take more
     bool reads_ = true;    // whether on_event() is called for what comes,

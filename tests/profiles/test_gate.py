@@ -40,10 +40,6 @@ POOLS = (512 << 10) / (SIDE * SIDE * 4)
 SEGMENTS = (9 << 20) / (SIDE * SIDE * 4)
 
 
-# A server receives each segment of a file over TCP into memory of the segment's size.
-SEGMENTS_OF_FILES = 1.0
-
-
 # The ways of rows that promise one.
 PROMISES = {
     "UcxStore, memory, view": ["mapped"],
@@ -102,8 +98,6 @@ def test_raw_chunks_are_not_copied(storage: str, tmp_path: Path) -> None:
         if result.transport == "shared memory":
             allowed += SEGMENTS
         assert extra(result, "peak") < allowed, result
-        if (storage, result.side, result.direction) == ("directory", "server", "write"):
-            allowed += SEGMENTS_OF_FILES if result.transport == "TCP" else 0
         assert extra(result, "total") < allowed, result
         if result.transport == "local" and result.side == "server":
             # memray does not see shared memory: whether the server has a value twice.
