@@ -28,7 +28,7 @@ constexpr std::size_t kSealedAheadBytes = 64 * 1024;
 // waits for the end of the call: of 16 MiB at once a client got half of what it gets now (veth,
 // BBR).
 constexpr std::uint64_t kSentAtOnce = 512 * 1024;
-constexpr std::size_t kKeptBytes = 64 * 1024;  // of an encrypted message, until the next one
+constexpr std::size_t kKeptBytes = 64 * 1024;  // of encrypted messages, while none is sent
 constexpr std::uint64_t kScrapBytes = 64 * 1024;
 constexpr std::size_t kMaxDescriptors = 8;  // of one message
 constexpr std::size_t kMostPassed = 253;    // that the kernel passes at once (SCM_MAX_FD)
@@ -140,6 +140,10 @@ bool StreamSocket::flush() {
     if (ended_) {
         out_.clear();
     }
+    if (out_.empty() && staged_.size() > kKeptBytes) {
+        staged_ = {};
+        staged_begin_ = 0;
+    }
     return waits && !ended_;
 }
 
@@ -237,14 +241,7 @@ StreamSocket::Moved StreamSocket::write_sealed(Out& out) {
         return Moved::none;
     }
     staged_begin_ += *sent;
-    if (staged_begin_ < staged_.size() || !out.sealed->is_at_end()) {
-        return Moved::some;
-    }
-    if (staged_.size() > kKeptBytes) {
-        staged_ = {};
-        staged_begin_ = 0;
-    }
-    return Moved::all;
+    return staged_begin_ == staged_.size() && out.sealed->is_at_end() ? Moved::all : Moved::some;
 }
 
 void StreamSocket::disown(const void* owner) {
