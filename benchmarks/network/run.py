@@ -74,7 +74,7 @@ def publish(record: Record, *, is_whole: bool) -> Path:
     if not is_whole:
         results, target, images = (_PARTIAL / path.name for path in (RECORD, PAGE, IMAGES))
     records.write(record, results)
-    draw(record, target, images)
+    draw(records.read(results), target, images)  # as it is written: rounded
     return target
 
 
