@@ -16,6 +16,7 @@ LAYERS = (
     {"_core"},
     {"base"},
     {"protocol"},
+    {"codecs"},
     {"client"},
     {"cluster"},
     {"pipeline"},

@@ -23,7 +23,7 @@ from benchmarks.scale import GRID_CHUNK, Scale
 from benchmarks.settings import MEMORY
 from benchmarks.timing import Candidate, Times, interleave
 from benchmarks.ways import LOCAL, SHARED_MEMORY, TCP, UCX_OVER_TCP
-from ucxstore.pipeline.codecs.compressors import compressor_of
+from ucxstore.codecs.compressors import compressor_of
 from ucxstore.pipeline.workers import codec_threads
 
 _CODECS: dict[str, Any] = {"zstd": ZstdCodec(), "blosc": BloscCodec()}

@@ -194,6 +194,7 @@ void Counters::set_lanes(ClientCounters& client, std::vector<std::string> lanes,
 
 std::string Counters::to_json(const std::vector<SpaceCounts>& spaces, const ShelfCounts& shelf,
                               const MemoryCounts& memory, const CacheCounts& cache,
+                              const DecodedCounts& decoded,
                               const std::vector<AccountCounts>& origins,
                               std::uint64_t asker) const {
     std::vector<std::string> clients;
@@ -248,6 +249,7 @@ std::string Counters::to_json(const std::vector<SpaceCounts>& spaces, const Shel
     add_each(all, shelf);
     add_each(all, of_values);
     add_each(all, cache);
+    add_each(all, decoded);
     return all.take();
 }
 

@@ -195,6 +195,27 @@ struct CacheCounts {
     }
 };
 
+// What a server has decoded for its readers; all 0 where it does not.
+struct DecodedCounts {
+    std::uint64_t decoded = 0;  // values that were decoded, each time
+    std::uint64_t hits = 0;     // gets that found one
+    std::uint64_t joined = 0;   // gets that waited for one that was being decoded
+    std::uint64_t failed = 0;   // values that were not decoded here, or could not be
+    std::uint64_t bytes = 0;    // that they take now
+    std::uint64_t limit = 0;
+    std::uint64_t evicted = 0;
+
+    static Names<DecodedCounts> names() {
+        using Self = DecodedCounts;
+        static constexpr Names<Self> kNames = {
+            {"decoded", &Self::decoded},        {"decoded_hits", &Self::hits},
+            {"decodes_saved", &Self::joined},   {"decodes_failed", &Self::failed},
+            {"decoded_bytes", &Self::bytes},    {"decoded_limit", &Self::limit},
+            {"decoded_evicted", &Self::evicted}};
+        return kNames;
+    }
+};
+
 // Kinds of requests whose latencies are counted: from when a request has come until the last of its
 // reply has gone.
 enum class RequestKind : std::uint8_t { get, set, stat, list, remove, other };
@@ -300,6 +321,7 @@ class Counters {
     static constexpr std::size_t kMaxOrigins = 512;
     std::string to_json(const std::vector<SpaceCounts>& spaces = {}, const ShelfCounts& shelf = {},
                         const MemoryCounts& memory = {}, const CacheCounts& cache = {},
+                        const DecodedCounts& decoded = {},
                         const std::vector<AccountCounts>& origins = {},
                         std::uint64_t asker = 0) const;
 

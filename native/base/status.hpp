@@ -23,7 +23,8 @@ enum class ErrorKind {
     chunk_size,
     storage,
     scratch_ended,
-    evicted,  // the key has had a value, which the server has given up for others
+    undecoded,  // the server does not decode the value
+    evicted,    // the key has had a value, which the server has given up for others
     // A change that was carried out or not: its source does not say, the server was lost, or
     // nothing came in time.
     unknown_outcome,

@@ -32,6 +32,8 @@ const char* exception_name(base::ErrorKind kind) {
             return "StorageError";
         case base::ErrorKind::scratch_ended:
             return "ScratchEndedError";
+        case base::ErrorKind::undecoded:
+            return "UndecodedError";
         case base::ErrorKind::evicted:
             return "EvictedError";
         case base::ErrorKind::unknown_outcome:

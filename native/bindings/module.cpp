@@ -8,6 +8,7 @@
 #include "bindings/py_buffer.hpp"
 #include "bindings/py_client.hpp"
 #include "bindings/py_connection.hpp"
+#include "bindings/py_decoded.hpp"
 #include "bindings/py_disk.hpp"
 #include "bindings/py_join.hpp"
 #include "bindings/py_log.hpp"
@@ -65,6 +66,9 @@ NB_MODULE(_core, module) {
     module.attr("MAX_KEY_BYTES") = protocol::kMaxKeyBytes;
     module.attr("SCRATCH_FOLDER") =
         nb::str(protocol::kScratchFolder.data(), protocol::kScratchFolder.size());
+    module.attr("DECODED_FOLDER") =
+        nb::str(protocol::kDecodedFolder.data(), protocol::kDecodedFolder.size());
+    module.attr("MAX_RECIPE_BYTES") = protocol::kMaxRecipeBytes;
     module.def(
         "allocate", [](std::uint64_t size) { return to_numpy(memory::allocate_region(size)); },
         "size"_a, "Memory of `size` bytes, not initialised, that is recycled after use.");
@@ -105,6 +109,7 @@ NB_MODULE(_core, module) {
     bind_disk(module);
     bind_log(module);
     bind_source(module);
+    bind_decoded(module);
     bind_server(module);
 }
 

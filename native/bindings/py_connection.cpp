@@ -109,8 +109,10 @@ nb::object each_item(const client::Operation& done, ConvertItem convert) {
 
 PyOperation::Object get(PyConnection& self, const requests::How& how, const requests::Keys& keys,
                         const std::vector<Ranges>& ranges,
-                        const std::optional<requests::Versions>& versions, bool borrow) {
-    auto operation = requests::get(how, keys, each(to_selection, ranges), versions, borrow);
+                        const std::optional<requests::Versions>& versions, bool borrow,
+                        const std::string& recipe) {
+    auto operation = requests::decoded(
+        requests::get(how, keys, each(to_selection, ranges), versions, borrow), recipe);
     return self.start(std::move(operation), nb::none(), [borrow](client::Operation& done) {
         return each_item(done, [borrow](const client::Item& item) {
             const bool changed = item.status == protocol::Status::changed;
@@ -154,10 +156,12 @@ PyOperation::Object get_into_buffers(PyConnection& self, const requests::How& ho
 PyOperation::Object read_boxes(PyConnection& self, const requests::How& how,
                                const requests::Keys& keys, const Integers& boxes,
                                const ArrayTuple& out, const Shape& chunk_shape,
-                               const nb::object& owner, const PyResultMemory* result) {
-    return self.start(requests::read_boxes(how, keys, to_integers(boxes), to_array(out),
-                                           chunk_shape, result ? result->memory : nullptr),
-                      owner, converter(requests::missing));
+                               const nb::object& owner, const PyResultMemory* result,
+                               const std::string& recipe) {
+    auto operation = requests::read_boxes(how, keys, to_integers(boxes), to_array(out), chunk_shape,
+                                          result ? result->memory : nullptr);
+    return self.start(requests::decoded(std::move(operation), recipe), owner,
+                      converter(requests::missing));
 }
 
 // NOLINTNEXTLINE(readability-function-size): as Python calls it
@@ -165,11 +169,13 @@ PyOperation::Object read_parts(PyConnection& self, const requests::How& how,
                                const requests::Keys& keys, const std::vector<PartTuple>& sources,
                                const std::vector<PartTuple>& targets, std::uint64_t address,
                                const std::vector<std::int64_t>& expected,
-                               const requests::Versions& versions, const nb::object& owner) {
-    return self.start(
+                               const requests::Versions& versions, const nb::object& owner,
+                               const std::string& recipe) {
+    auto operation =
         requests::read_parts(how, keys, each(to_part, sources), each(to_part, targets),
-                             reinterpret_cast<std::byte*>(address), expected, versions),
-        owner, converter(requests::outcomes));
+                             reinterpret_cast<std::byte*>(address), expected, versions);
+    return self.start(requests::decoded(std::move(operation), recipe), owner,
+                      converter(requests::outcomes));
 }
 
 template <Kind kind>
@@ -273,18 +279,20 @@ void bind_connection(nb::module_& module) {
             "get",
             [](PyConnection& self, const requests::Keys& keys, const std::vector<Ranges>& ranges,
                double timeout, PyCompletions* completions,
-               const std::optional<requests::Versions>& versions, bool borrow) {
-                return get(self, to_how(timeout, completions), keys, ranges, versions, borrow);
+               const std::optional<requests::Versions>& versions, bool borrow,
+               const std::string& recipe) {
+                return get(self, to_how(timeout, completions), keys, ranges, versions, borrow,
+                           recipe);
             },
             "keys"_a, "ranges"_a, "timeout"_a, "completions"_a.none() = nb::none(),
-            "versions"_a.none() = nb::none(), "borrow"_a = false);
+            "versions"_a.none() = nb::none(), "borrow"_a = false, "recipe"_a = "");
     Requests(type)
         .def("get_into", get_into, "keys"_a, "ranges"_a, "outs"_a, "owners"_a)
         .def("get_into_buffers", get_into_buffers, "keys"_a, "outs"_a)
         .def("read_boxes", read_boxes, "keys"_a, "boxes"_a, "out"_a, "chunk_shape"_a, "owner"_a,
-             "result"_a.none())
+             "result"_a.none(), "recipe"_a)
         .def("read_parts", read_parts, "keys"_a, "sources"_a, "targets"_a, "address"_a,
-             "expected"_a, "versions"_a, "owner"_a)
+             "expected"_a, "versions"_a, "owner"_a, "recipe"_a)
         .def("set", set<Kind::set>, "keys"_a, "values"_a, "owners"_a)
         .def("add", set<Kind::set_if_absent>, "keys"_a, "values"_a, "owners"_a)
         .def("set_file", set_file<Kind::set>, "keys"_a, "values"_a, "owners"_a, "file"_a)

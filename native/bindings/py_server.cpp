@@ -47,11 +47,18 @@ struct Counter : std::enable_shared_from_this<Counter> {
 using Stored = std::variant<std::shared_ptr<storage::Storage>, const PyCachedSource*>;
 
 sessions::Storages to_storages(const Stored& stored,
-                               const std::shared_ptr<storage::Spaces>& scratch) {
-    if (const auto* storage = std::get_if<std::shared_ptr<storage::Storage>>(&stored)) {
-        return {*storage, scratch};
+                               const std::shared_ptr<storage::Spaces>& scratch,
+                               const std::shared_ptr<cache::DecodedValues>& decoded) {
+    const auto* const storage = std::get_if<std::shared_ptr<storage::Storage>>(&stored);
+    auto storages =
+        storage != nullptr
+            ? sessions::Storages(*storage, scratch)
+            : sessions::Storages(std::get<const PyCachedSource*>(stored)->source, scratch);
+    storages.decoded = decoded;
+    if (decoded != nullptr && storages.source != nullptr) {
+        storages.source->note_versions();
     }
-    return {std::get<const PyCachedSource*>(stored)->source, scratch};
+    return storages;
 }
 
 class PyServer {
@@ -62,9 +69,10 @@ class PyServer {
 
     PyServer(const Stored& stored, int threads, const Ucx& ucx, bool read_only,
              const std::shared_ptr<storage::Spaces>& scratch,
-             std::optional<std::uint64_t> max_sessions)
+             std::optional<std::uint64_t> max_sessions,
+             const std::shared_ptr<cache::DecodedValues>& decoded)
         : server_(
-              to_storages(stored, scratch), threads,
+              to_storages(stored, scratch, decoded), threads,
               {std::get<0>(ucx), std::get<1>(ucx), std::get<2>(ucx), to_sharing(std::get<3>(ucx))},
               read_only, max_sessions.value_or(sessions::Places::kNoLimit)) {}
 
@@ -223,9 +231,10 @@ void bind_server(nb::module_& module) {
         .def("__int__", [](const Counter& self) { return self.count.load(); });
     nb::class_<PyServer>(module, "Server")
         .def(nb::init<const Stored&, int, const PyServer::Ucx&, bool,
-                      const std::shared_ptr<storage::Spaces>&, std::optional<std::uint64_t>>(),
+                      const std::shared_ptr<storage::Spaces>&, std::optional<std::uint64_t>,
+                      const std::shared_ptr<cache::DecodedValues>&>(),
              "storage"_a, "threads"_a, "ucx"_a, "read_only"_a, "scratch"_a.none() = nb::none(),
-             "max_sessions"_a.none() = nb::none())
+             "max_sessions"_a.none() = nb::none(), "decoded"_a.none() = nb::none())
         .def("open", &PyServer::open, "thread"_a, "fd"_a = -1, "shares_memory"_a = false)
         .def("join", &PyServer::join, "thread"_a, "fd"_a, "token"_a, "peer"_a, "bounds"_a,
              "origin"_a, "answer"_a)

@@ -47,11 +47,18 @@ std::pair<std::string, Cache::Value> Cache::find_last(const std::string& key) {
     return {found->first, found->second.value};
 }
 
+std::uint64_t Cache::charge_of(const std::string& key, std::uint64_t bytes) const {
+    const std::uint64_t taken = readers_ == nullptr ? bytes : readers_->bytes_of(key, bytes);
+    return taken + key.size() + kSlotBytes;
+}
+
+void Cache::make_room_for(const std::string& key, std::uint64_t bytes) {
+    make_room(charge_of(key, bytes));
+}
+
 void Cache::put(const std::string& key, Value value) {
     remove(key);
-    const std::uint64_t bytes =
-        readers_ == nullptr ? value->size() : readers_->bytes_of(key, *value);
-    const std::uint64_t charge = bytes + key.size() + kSlotBytes;
+    const std::uint64_t charge = charge_of(key, value->size());
     const bool again = order_.recall(key);
     if (!make_room(charge)) {
         return;

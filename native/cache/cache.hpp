@@ -29,9 +29,8 @@ class Cache : private storage::S3Fifo::Owner {
     class Readers {
       public:
         virtual ~Readers() = default;
-        // The bytes that the value takes, or will take once they see it.
-        virtual std::uint64_t bytes_of(const std::string& key,
-                                       const memory::Sized& value) const = 0;
+        // The bytes that a value of this size takes, or will take once they see it.
+        virtual std::uint64_t bytes_of(const std::string& key, std::uint64_t size) const = 0;
         // They do not find the value any more.
         virtual void withdraw(const memory::Sized& value) = 0;
         // How often they have read it since the last call.
@@ -61,6 +60,8 @@ class Cache : private storage::S3Fifo::Owner {
     std::pair<std::string, Value> find_last(const std::string& key);
     // Replaces the value of the key. A value too large for the cache is not kept.
     void put(const std::string& key, Value value);
+    // Evicts until a value of so many bytes has room, if that can be: one that is about to be made.
+    void make_room_for(const std::string& key, std::uint64_t bytes);
     // The same as find(), but is no use.
     Value peek(const std::string& key) const;
     // Puts what is equal to the value of the key, but lies elsewhere, in its place.
@@ -101,6 +102,7 @@ class Cache : private storage::S3Fifo::Owner {
     // Bytes of values, and of what was evicted while it is being sent.
     std::uint64_t held() const { return order_.bytes() + order_.ghost_bytes() + left_bytes_; }
     void drop(Slots::iterator slot);
+    std::uint64_t charge_of(const std::string& key, std::uint64_t bytes) const;
     bool make_room(std::uint64_t charge);
     bool make_room_beside_readers(std::uint64_t charge);
     bool evict_to(std::uint64_t bytes);

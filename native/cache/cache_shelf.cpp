@@ -21,9 +21,9 @@ class ShelfReaders : public Cache::Readers {
   public:
     explicit ShelfReaders(std::shared_ptr<shared::Shelf> shelf) : shelf_(std::move(shelf)) {}
 
-    std::uint64_t bytes_of(const std::string& key, const memory::Sized& value) const override {
+    std::uint64_t bytes_of(const std::string& key, std::uint64_t size) const override {
         const bool is_run = key.find('\0') != std::string::npos;
-        return is_run ? value.size() : shared::Shelf::capacity(key, value.size()) + kCellBytes;
+        return is_run ? size : shared::Shelf::capacity(key, size) + kCellBytes;
     }
     void withdraw(const memory::Sized& value) override { shelf_->withdraw(value); }
     unsigned take_uses(const memory::Sized& value) override { return shelf_->take_uses(value); }

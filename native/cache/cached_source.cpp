@@ -199,6 +199,16 @@ bool CachedSource::believes(const std::string& key) {
     return state_.objects.lease().covers(key);
 }
 
+std::optional<std::uint64_t> CachedSource::believed_version(const std::string& key) {
+    const base::Lock lock(state_.mutex);
+    return state_.objects.believed_version(key);
+}
+
+void CachedSource::note_versions() {
+    const base::Lock lock(state_.mutex);
+    state_.objects.note_versions();
+}
+
 void CachedSource::begin_asking(const Names& names) {
     const base::Lock lock(state_.mutex);
     for (const std::string& key : names.keys) {

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -84,6 +85,12 @@ class CachedSource {
     Flushed flush(const std::string& name);
     // Whether it may send what it has of the key without asking the source.
     bool believes(const std::string& key);
+    // The version of a key's value, where it may be sent what was made of that without asking the
+    // source, whether the value itself is still in the cache or not. nullopt where that must be
+    // asked, or the cache does not note versions.
+    std::optional<std::uint64_t> believed_version(const std::string& key);
+    // Notes the versions of what comes from now on.
+    void note_versions();
     // These keys and prefixes change, or may: each get asks the source, until the end. Whoever
     // carries changes out says so, of this server's, too.
     void begin_asking(const Names& names);

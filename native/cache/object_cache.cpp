@@ -11,7 +11,7 @@ namespace {
 // What is fresh for longer is so for ever: it would not fit in nanoseconds.
 constexpr std::chrono::hours kAges{24 * 365 * 100};
 
-// The info of an object, as an entry of the cache.
+// The info of an object, as an entry of a cache.
 class CachedInfo : public memory::Sized {
   public:
     explicit CachedInfo(ObjectInfo info)
@@ -36,7 +36,8 @@ ObjectCache::ObjectCache(std::uint64_t bytes, std::uint64_t block_bytes,
     : block_(block_bytes),
       freshness_(freshness),
       shelf_(std::move(shelf)),
-      cache_(bytes, std::move(now), "the cache", readers_of(shelf_)) {}
+      cache_(bytes, now, "the cache", readers_of(shelf_)),
+      versions_(kVersionsBytes, std::move(now), "the versions of a source") {}
 
 void ObjectCache::set_lease_end(std::uint64_t until) {
     lease_.set_end(until);
@@ -61,6 +62,22 @@ bool ObjectCache::is_fresh(const std::string& key) const {
 
 bool ObjectCache::knows(const std::string& key) const {
     return cache_.age(key) || cache_.age(runs_of(key));
+}
+
+std::optional<std::uint64_t> ObjectCache::believed_version(const std::string& key) const {
+    if (!lease_.covers(key)) {
+        return std::nullopt;
+    }
+    const auto noted = std::dynamic_pointer_cast<const CachedInfo>(versions_.peek(key));
+    const auto age = versions_.age(key);
+    const bool is_fresh = age && (freshness_ == kForEver || *age < freshness_);
+    return is_fresh ? std::optional(noted->info()->version) : std::nullopt;
+}
+
+void ObjectCache::note_version(const std::string& key, std::uint64_t version) {
+    if (notes_versions_) {
+        versions_.put(key, std::make_shared<CachedInfo>(ObjectInfo{0, {}, version}));
+    }
 }
 
 ObjectCache::Value ObjectCache::whole(const std::string& key) {
@@ -135,6 +152,7 @@ std::pair<ObjectCache::Parts, std::vector<std::uint64_t>> ObjectCache::find_part
 }
 
 void ObjectCache::keep_whole(const std::string& key, const Value& value) {
+    note_version(key, value->version());
     cache_.put(key, value);
     if (cache_.find(key) != nullptr) {
         cache_.remove_prefix(runs_of(key));
@@ -144,6 +162,7 @@ void ObjectCache::keep_whole(const std::string& key, const Value& value) {
 
 void ObjectCache::keep_written(const std::string& key, Value value) {
     forget(key);
+    note_version(key, value->version());
     cache_.put(key, std::move(value));
     publish(key);
 }
@@ -163,6 +182,7 @@ void ObjectCache::keep_run(const std::string& key, std::uint64_t first, Value bl
 void ObjectCache::judge(const std::string& key, const ObjectInfo& now) {
     const Value value = whole(key);
     const auto known = info(key);
+    note_version(key, now.version);
     if (value != nullptr && value->version() == now.version) {
         cache_.confirm(key);
         publish(key);
@@ -179,6 +199,7 @@ void ObjectCache::judge(const std::string& key, const ObjectInfo& now) {
 void ObjectCache::forget(const std::string& key) {
     cache_.remove(key);
     cache_.remove_prefix(runs_of(key));
+    versions_.remove(key);
 }
 
 }  // namespace ucxstore::cache

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,6 +46,11 @@ class ObjectCache {
     // Whether anything of the object is kept.
     bool knows(const std::string& key) const;
 
+    // From now on the versions of values are noted, also of those that are kept no more.
+    void note_versions() { notes_versions_ = true; }
+    // As CachedSource::believed_version().
+    std::optional<std::uint64_t> believed_version(const std::string& key) const;
+
     // The whole value; nullptr where it is not kept.
     Value whole(const std::string& key);
     // The same where it is fresh; no use of it.
@@ -72,8 +78,14 @@ class ObjectCache {
     // Confirms what is kept of the version in `now`, and drops the rest.
     void judge(const std::string& key, const ObjectInfo& now);
     void forget(const std::string& key);
-    void forget_prefix(const std::string& prefix) { cache_.remove_prefix(prefix); }
-    void clear() { cache_.clear(); }
+    void forget_prefix(const std::string& prefix) {
+        cache_.remove_prefix(prefix);
+        versions_.remove_prefix(prefix);
+    }
+    void clear() {
+        cache_.clear();
+        versions_.clear();
+    }
 
     std::uint64_t bytes() const { return cache_.bytes(); }
     std::uint64_t evicted() const { return cache_.evicted(); }
@@ -82,12 +94,18 @@ class ObjectCache {
   private:
     // Shows the whole value of a key, if it lies on the shelf, for as long as it is fresh.
     void publish(const std::string& key);
+    // Notes that the source has this version now.
+    void note_version(const std::string& key, std::uint64_t version);
 
     const std::uint64_t block_;
     const std::chrono::milliseconds freshness_;
     const std::shared_ptr<shared::Shelf> shelf_;
     Lease lease_;
     Cache cache_;
+    // The versions that the source had last, each as long as nothing is known of a change.
+    static constexpr std::uint64_t kVersionsBytes = 32ull << 20;
+    bool notes_versions_ = false;
+    Cache versions_;
 };
 
 }  // namespace ucxstore::cache

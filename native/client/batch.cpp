@@ -22,12 +22,12 @@ void check_size(const std::string& body) {
 }
 
 // Adds an item to the last message, or to a new one that begins with item `first`: where that one
-// is full, or the item is to be apart.
+// is full, or the item is to be apart. So many bytes will come before its items.
 Outgoing& add(std::vector<Outgoing>& messages, protocol::Op op, std::size_t first,
-              const std::string& one, bool apart = false) {
+              const std::string& one, bool apart = false, std::size_t before = 0) {
     check_size(one);
     if (apart || messages.empty() ||
-        messages.back().body.size() + one.size() > protocol::kRequestBodyBytes) {
+        before + messages.back().body.size() + one.size() > protocol::kRequestBodyBytes) {
         messages.push_back({{{}, 0, op, static_cast<std::uint32_t>(first), 0, 0}, {}});
     }
     messages.back().body += one;
@@ -66,12 +66,22 @@ void want(Operation& operation, std::vector<protocol::GetItem> wanted) {
 std::vector<Outgoing> request_gets(const Operation& operation,
                                    std::span<const std::uint32_t> items) {
     std::vector<Outgoing> messages;
+    std::string recipe;  // in each of them
+    if (!operation.recipe.empty()) {
+        protocol::put_string(recipe, operation.recipe);
+    }
     std::uint32_t next = 0;  // items of one message have numbers in a row
     for (const std::uint32_t item : items) {
         std::string body;
         protocol::put_get_item(body, operation.gets[item]);
-        add(messages, protocol::Op::get, item, body, item != next);
+        add(messages, protocol::Op::get, item, body, item != next, recipe.size());
         next = item + 1;
+    }
+    for (Outgoing& message : messages) {
+        if (!recipe.empty()) {
+            message.header.flags |= protocol::kDecoded;
+            message.body.insert(0, recipe);
+        }
     }
     return messages;
 }

@@ -89,6 +89,9 @@ class Operation : public std::enable_shared_from_this<Operation> {
     // Whether its caller only reads what it gets without memory of its own, and soon lets go of it:
     // then that may be the server's own memory.
     bool borrows = false;
+    // The text of the recipe that the server is to decode what it gets by; "" for values as they
+    // are stored.
+    std::string recipe;
     // The value of the only item of a set, in a sealed file (shared/sealed.hpp): where the link
     // takes files, it may go in place of the item's memory.
     base::Fd file;

@@ -1,17 +1,21 @@
 #include "client/refusal.hpp"
 
+#include "protocol/keys.hpp"
+
 namespace ucxstore::client {
 
 base::Error refusal(const std::string& peer, const Item& item, const protocol::ReplyHeader& header,
                     std::string_view text) {
-    const std::string about = peer + ": '" + item.key + "' ";
+    const auto decoded = protocol::decoded_name(item.key);
+    const std::string key = decoded ? std::string(decoded->key) : item.key;
+    const std::string about = peer + ": '" + key + "' ";
     const std::string size = std::to_string(header.value_size) + " bytes";
     switch (header.status) {
         case protocol::Status::invalid_key:
             return {base::ErrorKind::invalid_key, about + std::string(text)};
         case protocol::Status::read_only:
             return {base::ErrorKind::read_only,
-                    peer + " serves read-only: '" + item.key + "' was not changed"};
+                    peer + " serves read-only: '" + key + "' was not changed"};
         case protocol::Status::denied:
             return {base::ErrorKind::denied, about + std::string(text)};
         case protocol::Status::too_large:
@@ -35,6 +39,9 @@ base::Error refusal(const std::string& peer, const Item& item, const protocol::R
             return {base::ErrorKind::scratch_ended, about + "is gone: " + std::string(text)};
         case protocol::Status::evicted:
             return {base::ErrorKind::evicted, about + "was evicted: " + std::string(text)};
+        case protocol::Status::undecoded:
+            return {base::ErrorKind::undecoded,
+                    about + "is not decoded by the server: " + std::string(text)};
         case protocol::Status::unknown:
             return {base::ErrorKind::unknown_outcome,
                     about + "may have its old value or the new one: " + std::string(text)};

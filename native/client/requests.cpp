@@ -1,9 +1,11 @@
 #include "client/requests.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
 #include "base/status.hpp"
+#include "protocol/keys.hpp"
 
 namespace ucxstore::client::requests {
 namespace {
@@ -128,6 +130,17 @@ Pointer read_parts(const How& how, const Keys& keys, std::span<const StridedPart
     }
     want(*operation, std::move(wanted));
     return operation;
+}
+
+Pointer decoded(Pointer get, const std::string& recipe) {
+    base::require(recipe.size() <= protocol::kMaxRecipeBytes, "a recipe that is too long");
+    base::require(recipe.empty() || std::ranges::all_of(get->items,
+                                                        [](const Item& item) {
+                                                            return protocol::is_decoded(item.key);
+                                                        }),
+                  "a recipe for what is not named as decoded values are");
+    get->recipe = recipe;
+    return get;
 }
 
 Pointer set(const How& how, const Keys& keys, std::vector<Memory> values, Operation::Kind kind) {

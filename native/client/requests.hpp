@@ -48,6 +48,10 @@ Pointer read_parts(const How& how, const Keys& keys, std::span<const StridedPart
                    std::span<const StridedPart> targets, std::byte* base, Integers expected,
                    const Versions& versions);
 
+// Has the server decode what a get is for, by this recipe. Throws Error(argument) for one that is
+// too long.
+Pointer decoded(Pointer get, const std::string& recipe);
+
 // `kind`: set, or set_if_absent.
 Pointer set(const How& how, const Keys& keys, std::vector<Memory> values,
             Operation::Kind kind = Operation::Kind::set);

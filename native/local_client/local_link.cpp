@@ -113,7 +113,7 @@ void LocalLink::abandon() { leak_stuck(base::Clock::now(), base::Clock::duration
 void LocalLink::ask_for_bytes(const client::Operation& operation,
                               std::span<const std::uint32_t> items) {
     for (client::Outgoing& outgoing : client::request_gets(operation, items)) {
-        outgoing.header.flags = protocol::kSendBytes;
+        outgoing.header.flags |= protocol::kSendBytes;
         conversation_.request(operation, std::move(outgoing));
     }
 }

@@ -106,7 +106,7 @@ const std::byte* Visible::bytes_at(shared::Place place, std::uint64_t bytes) con
 }
 
 std::optional<shared::IndexEntry> Visible::find(std::string_view key,
-                                                std::atomic<shared::Place>* pin) const {
+                                                std::atomic<shared::Place>* pin, bool asked) const {
     if (pin == nullptr) {
         return std::nullopt;
     }
@@ -114,7 +114,7 @@ std::optional<shared::IndexEntry> Visible::find(std::string_view key,
     return index->find(
         key, *pin,
         [this](shared::Place place, std::uint64_t bytes) { return bytes_at(place, bytes); },
-        unknown);
+        unknown, asked);
 }
 
 std::optional<std::uint64_t> Visible::copy(std::string_view key, std::byte* out,
@@ -239,7 +239,7 @@ bool Visible::map_into(client::Operation& operation, const client::Item& item, c
 bool Visible::answer(const std::string& peer, client::Operation& operation, std::uint32_t number,
                      bool asked) const {
     Used pin(pins);
-    const auto entry = find(operation.gets[number].key, pin.get());
+    const auto entry = find(operation.gets[number].key, pin.get(), asked);
     if (!entry) {
         return false;
     }

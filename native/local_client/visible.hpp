@@ -55,8 +55,8 @@ struct Visible {
 
     bool map_into(client::Operation& operation, const client::Item& item, const Wanted& wanted,
                   Used& pin) const;
-    std::optional<shared::IndexEntry> find(std::string_view key,
-                                           std::atomic<shared::Place>* pin) const;
+    std::optional<shared::IndexEntry> find(std::string_view key, std::atomic<shared::Place>* pin,
+                                           bool asked = false) const;
     const std::byte* bytes_at(shared::Place place, std::uint64_t bytes) const;
 };
 

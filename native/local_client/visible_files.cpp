@@ -20,7 +20,7 @@ using What = VisibleFiles::Finding::What;
 
 // Whether the key's value is a file: a server has scratch spaces elsewhere.
 bool is_in_directory(std::string_view key) {
-    return !protocol::key_fault(key) && !protocol::space_of(key) && !files::is_our_own(key);
+    return !protocol::key_fault(key) && !protocol::shelf_of(key) && !files::is_our_own(key);
 }
 
 bool is_in_memory(const files::DirectoryRoot& root) {

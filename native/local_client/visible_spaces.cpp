@@ -68,7 +68,7 @@ std::shared_ptr<const Visible> renewed(const std::shared_ptr<const Visible>& bef
 }
 
 std::shared_ptr<const Visible> VisibleSpaces::of(std::string_view key) const {
-    const auto name = protocol::space_of(key);
+    const auto name = protocol::shelf_of(key);
     if (!name) {
         return nullptr;
     }
@@ -93,7 +93,7 @@ void VisibleSpaces::see(stream::InMessage& message, std::function<void()> tell_h
     if (message.kind == stream::FrameKind::pins) {
         std::string name = message.header.substr(sizeof(local::ShelfHeader));
         // One that was forgotten is shown anew, by another number.
-        if (!protocol::is_space_name(name) || names_.contains(shelf) || all->contains(name) ||
+        if (!protocol::is_shelf_name(name) || names_.contains(shelf) || all->contains(name) ||
             all->size() >= local::kMaxSpaces) {
             throw base::Error(base::ErrorKind::protocol,
                               "a scratch space that was not to be shown");

@@ -22,7 +22,7 @@ std::uint64_t room_at_once(const client::Operation& operation) {
 }  // namespace
 
 std::shared_ptr<const Visible> VisibleStorage::memory_with(std::string_view key) const {
-    auto visible = protocol::space_of(key) ? spaces_.of(key) : memory_.load();
+    auto visible = protocol::shelf_of(key) ? spaces_.of(key) : memory_.load();
     return visible != nullptr && visible->usable() ? visible : nullptr;
 }
 
@@ -61,7 +61,7 @@ VisibleStorage::Unanswered VisibleStorage::answer(const std::string& peer,
     std::uint64_t room = room_at_once(operation);
     for (std::uint32_t i = 0; i < operation.items.size(); ++i) {
         const std::string& key = operation.gets[i].key;
-        if (i == 0 || protocol::space_of(key) != protocol::space_of(operation.gets[i - 1].key)) {
+        if (i == 0 || protocol::shelf_of(key) != protocol::shelf_of(operation.gets[i - 1].key)) {
             visible = memory_with(key);
         }
         const bool answered = visible != nullptr && visible->answer(peer, operation, i);

@@ -16,9 +16,15 @@ LocalThread::LocalThread(const sessions::Service& service, int index)
       thread_(
           std::make_shared<threads::EventThread>(driver_, "ucxstore-loc" + std::to_string(index))) {
     threads::watch_recycler(*thread_);
-    if (const auto& shelf = service_.storages.shelf) {
+    const auto trims = [this](const std::shared_ptr<shared::Shelf>& shelf) {
         thread_->post(
             [this, shelf] { thread_->watch(shelf->timer(), [shelf] { shelf->trim(); }); });
+    };
+    if (const auto& decoded = service_.storages.decoded; decoded && decoded->shelf()) {
+        trims(decoded->shelf());
+    }
+    if (const auto& shelf = service_.storages.shelf) {
+        trims(shelf);
         drops_ = shelf->watch_drops([this, weak = std::weak_ptr(thread_)](std::uint32_t number) {
             if (const auto thread = weak.lock()) {
                 thread->post([this, number] {

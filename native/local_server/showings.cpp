@@ -45,7 +45,7 @@ bool Showings::may_have_more_tables() {
 std::shared_ptr<const memory::Region> Showings::shelved(const sessions::PendingGet& get) const {
     const std::uint64_t bytes = get.value()->size();
     const bool may_copy = bytes <= kCopiedForPart || get.size() >= bytes / 2;
-    const bool of_source = storages_.source != nullptr && !protocol::space_of(get.key());
+    const bool of_source = storages_.source != nullptr && !protocol::shelf_of(get.key());
     return of_source ? storages_.source->show(get.key(), get.value(), may_copy) : get.value();
 }
 
@@ -59,7 +59,7 @@ std::shared_ptr<const memory::Region> Showings::show(const sessions::PendingGet&
     }
     // A client that asks for a key in a scratch space knows its name, which is the secret of those
     // who may see it.
-    const auto name = protocol::space_of(get.key());
+    const auto name = protocol::shelf_of(get.key());
     Showing* found = nullptr;
     try {
         found = name ? &space(shelf, *name, on_drop, messages) : &main(shelf);

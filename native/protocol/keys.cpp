@@ -1,7 +1,9 @@
 #include "protocol/keys.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <cstddef>
+#include <system_error>
 
 namespace ucxstore::protocol {
 namespace {
@@ -47,6 +49,14 @@ bool segment_is_fine(std::string_view segment) {
     return !segment.empty() && segment != "." && segment != "..";
 }
 
+// One in decimal, as it is written in only one way; nullopt for anything else.
+std::optional<std::uint64_t> number(std::string_view text) {
+    std::uint64_t found = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), found);
+    const bool is_whole = error == std::errc() && end == text.data() + text.size();
+    return is_whole && std::to_string(found) == text ? std::optional(found) : std::nullopt;
+}
+
 }  // namespace
 
 std::optional<std::string_view> space_of(std::string_view key) {
@@ -67,6 +77,40 @@ bool is_space_name(std::string_view name) {
                return (one >= '0' && one <= '9') || (one >= 'a' && one <= 'f');
            });
 }
+
+bool is_decoded(std::string_view key) { return key.starts_with(kDecodedFolder); }
+
+std::optional<DecodedName> decoded_name(std::string_view key) {
+    if (!is_decoded(key)) {
+        return std::nullopt;
+    }
+    key.remove_prefix(kDecodedFolder.size());
+    const std::size_t first = key.find('/');
+    const std::size_t second = first == std::string_view::npos ? first : key.find('/', first + 1);
+    if (first != kDigestBytes || second == std::string_view::npos) {
+        return std::nullopt;
+    }
+    DecodedName name{key.substr(0, first), {}, key.substr(second + 1)};
+    const std::string_view bytes = key.substr(first + 1, second - first - 1);
+    if (bytes == "all") {
+        return name;
+    }
+    const std::size_t dash = bytes.find('-');
+    const auto begin =
+        dash == std::string_view::npos ? std::nullopt : number(bytes.substr(0, dash));
+    const auto end = begin ? number(bytes.substr(dash + 1)) : std::nullopt;
+    if (!end || *begin > *end) {
+        return std::nullopt;
+    }
+    name.bytes = {false, *begin, *end};
+    return name;
+}
+
+std::optional<std::string_view> shelf_of(std::string_view key) {
+    return is_decoded(key) ? std::optional(kDecodedShelf) : space_of(key);
+}
+
+bool is_shelf_name(std::string_view name) { return name == kDecodedShelf || is_space_name(name); }
 
 std::optional<std::string> key_fault(std::string_view key) {
     if (key.empty()) {

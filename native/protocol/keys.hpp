@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,6 +17,11 @@ constexpr std::size_t kMaxKeyBytes = 1024;
 constexpr std::string_view kScratchFolder = "__ucxscratch__/";
 constexpr std::size_t kSpaceNameBytes = 32;
 
+// Decoded values (cache/decoded_values.hpp) are named in this folder, at every server. Nothing else
+// is in it: they are only read.
+constexpr std::string_view kDecodedFolder = "__ucxdecoded__/";
+constexpr std::size_t kDigestBytes = 32;
+
 // Beneath this, servers keep what is theirs in a storage: it has no keys.
 constexpr std::string_view kReservedFolder = ".ucxstore/";
 
@@ -24,6 +30,28 @@ std::optional<std::string_view> space_of(std::string_view key);
 bool is_space_name(std::string_view name);
 // The folder of all keys that are in one scratch space, or none, with this one. "" for none.
 std::string_view folder_of_space(std::string_view key);
+
+// Which bytes of a stored value are a chunk's.
+struct StoredBytes {
+    bool all = true;
+    std::uint64_t begin = 0;  // if not all of them
+    std::uint64_t end = 0;
+};
+// A key in kDecodedFolder: "DIGEST/all/KEY", or "DIGEST/BEGIN-END/KEY".
+struct DecodedName {
+    std::string_view digest;  // of the recipe
+    StoredBytes bytes;
+    std::string_view key;  // of the stored value
+};
+bool is_decoded(std::string_view key);
+// nullopt for another key, and one that is not written so.
+std::optional<DecodedName> decoded_name(std::string_view key);
+
+// The name of the shelf that the value of a key may be on: its scratch space, or kDecodedShelf;
+// nullopt for the server's own shelf.
+constexpr std::string_view kDecodedShelf = "decoded";
+std::optional<std::string_view> shelf_of(std::string_view key);
+bool is_shelf_name(std::string_view name);
 
 // Why no server takes this key; nullopt if it is fine.
 std::optional<std::string> key_fault(std::string_view key);

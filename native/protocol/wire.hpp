@@ -124,6 +124,7 @@ enum class Status : std::uint32_t {
     unknown,     // a change may have been carried out, or not, or may still be; text says why
     altered,     // the message was changed on its way, and nothing was done
     evicted,     // the key had a value, which the server has given up as its memory was full
+    undecoded,   // the value is not decoded here: text says why, and the client is to do it
 };
 
 using Token = std::array<std::uint8_t, 16>;
@@ -139,6 +140,10 @@ struct RequestHeader {
 
 // A flag of gets: the bytes are wanted, even where the client could see them.
 constexpr std::uint32_t kSendBytes = 1;
+// Another one: their keys are names of decoded values, and the text of a recipe comes before them.
+constexpr std::uint32_t kDecoded = 4;
+// The longest such text, which leaves room for a key in a request of kRequestBodyBytes.
+constexpr std::size_t kMaxRecipeBytes = 4096;
 // A flag of requests: all messages of the session have checksums (sums.hpp).
 constexpr std::uint32_t kChecked = 2;
 

@@ -265,6 +265,9 @@ void Server::close(std::chrono::milliseconds timeout) {
     }
     service_.walkers->settle(timeout);
     service_.readers->settle(timeout);
+    if (service_.storages.decoded != nullptr) {
+        service_.storages.decoded->close(timeout);
+    }
     if (service_.storages.spaces != nullptr) {
         service_.storages.spaces->end_all();
     }

@@ -154,6 +154,8 @@ protocol::Status status_of(const std::exception& failure) {
             return protocol::Status::ended;
         case base::ErrorKind::evicted:
             return protocol::Status::evicted;
+        case base::ErrorKind::invalid_key:
+            return protocol::Status::invalid_key;
         case base::ErrorKind::denied:
             return protocol::Status::denied;
         default:

@@ -17,12 +17,12 @@ constexpr auto kCatchUpPause = std::chrono::milliseconds(2);
 }  // namespace
 
 // NOLINTNEXTLINE(readability-function-size): what a session is made of
-Awaiting::Awaiting(std::shared_ptr<cache::CachedSource> source,
-                   std::weak_ptr<threads::TaskThread> thread, std::shared_ptr<ClientRecord> client,
-                   std::shared_ptr<Sending> sending, std::shared_ptr<Walkers> walkers,
-                   std::shared_ptr<threads::WorkerPool> readers, OnFetched on_fetched,
-                   std::function<void()> on_ended)
-    : source_(std::move(source)),
+Awaiting::Awaiting(const Storages& storages, std::weak_ptr<threads::TaskThread> thread,
+                   std::shared_ptr<ClientRecord> client, std::shared_ptr<Sending> sending,
+                   std::shared_ptr<Walkers> walkers, std::shared_ptr<threads::WorkerPool> readers,
+                   OnFetched on_fetched, std::function<void()> on_ended)
+    : source_(storages.source),
+      decoded_(storages.decoded),
       thread_(std::move(thread)),
       client_(std::move(client)),
       sending_(std::move(sending)),
@@ -37,12 +37,32 @@ void Awaiting::fetch(PendingGet get) {
     try {
         const auto place =
             std::make_shared<Hold>(client_->account()->hold_anyway(Held::fetches, 1));
-        source_->fetch(kept.key(), kept.selection(),
+        source_->fetch(kept.stored_key(), kept.stored_selection(),
                        later<Value>([ticket, place](Awaiting& self, cache::Outcome<Value> outcome) {
                            place->shrink(0);
                            self.fetched(ticket, std::move(outcome));
                        }),
                        client_->mandate()->whose());
+    } catch (...) {
+        fetches_.erase(ticket);  // the caller replies
+        throw;
+    }
+}
+
+void Awaiting::decode(PendingGet get, Value stored) {
+    const std::uint64_t ticket = ++last_ticket_;
+    get.note_decoded(true);
+    const PendingGet& kept = fetches_.emplace(ticket, std::move(get)).first->second;
+    try {
+        const auto place =
+            std::make_shared<Hold>(client_->account()->hold_anyway(Held::fetches, 1));
+        decoded_->decode(
+            {kept.key(), kept.recipe()}, std::move(stored),
+            later<Value>([ticket, place](Awaiting& self, cache::Outcome<Value> outcome) {
+                place->shrink(0);
+                self.fetched(ticket, std::move(outcome));
+            }),
+            client_->mandate()->whose());
     } catch (...) {
         fetches_.erase(ticket);  // the caller replies
         throw;
@@ -110,7 +130,7 @@ void Awaiting::loaded(std::uint64_t ticket, Loading& loading) {
 
 bool Awaiting::fetches_enough() const {
     Account& account = *client_->account();
-    if (source_ == nullptr) {
+    if (source_ == nullptr && decoded_ == nullptr) {
         return false;
     }
     const std::uint64_t fetching = fetches_.size();

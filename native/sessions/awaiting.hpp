@@ -36,10 +36,11 @@ class Awaiting : public std::enable_shared_from_this<Awaiting> {
     using Value = cache::CachedSource::Value;
     using OnFetched = std::function<void(std::optional<PendingGet>, cache::Outcome<Value>)>;
 
-    // `readers` read what waits for a disk. `source` may be nullptr: then fetch(), call(), put()
-    // and take_room() are not used. `on_fetched` goes on with a get; it gets none where that was
-    // abandoned. `on_ended` runs when anything has ended, and given back what it held.
-    Awaiting(std::shared_ptr<cache::CachedSource> source, std::weak_ptr<threads::TaskThread> thread,
+    // `readers` read what waits for a disk. Without a source, fetch(), call(), put() and
+    // take_room() are not used; without decoded values, decode() is not. `on_fetched` goes on with
+    // a get; it gets none where that was abandoned. `on_ended` runs when anything has ended, and
+    // given back what it held.
+    Awaiting(const Storages& storages, std::weak_ptr<threads::TaskThread> thread,
              std::shared_ptr<ClientRecord> client, std::shared_ptr<Sending> sending,
              std::shared_ptr<Walkers> walkers, std::shared_ptr<threads::WorkerPool> readers,
              OnFetched on_fetched, std::function<void()> on_ended);
@@ -48,6 +49,9 @@ class Awaiting : public std::enable_shared_from_this<Awaiting> {
 
     // Fetches the value of a get from the source.
     void fetch(PendingGet get);
+    // Has a stored value decoded for a get, and goes on as after fetch(): the failure says why the
+    // client is to do that.
+    void decode(PendingGet get, Value stored);
     // Reads what comes next of an open get, whose value waits for a disk, and has it sent.
     void load(PendingGet get);
     // Whether as many are being fetched as can then be sent at once. Those that were abandoned
@@ -123,6 +127,7 @@ class Awaiting : public std::enable_shared_from_this<Awaiting> {
     };
 
     const std::shared_ptr<cache::CachedSource> source_;
+    const std::shared_ptr<cache::DecodedValues> decoded_;
     const std::weak_ptr<threads::TaskThread> thread_;
     const std::shared_ptr<ClientRecord> client_;
     const std::shared_ptr<Sending> sending_;

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "memory/copier.hpp"
+#include "protocol/keys.hpp"
 
 namespace ucxstore::sessions {
 
@@ -34,6 +35,23 @@ std::uint64_t PendingGet::held_bytes() const {
             box.offsets().size() * sizeof(std::int64_t) + box.dims().size() * sizeof(protocol::Dim);
     }
     return bytes;
+}
+
+std::string PendingGet::stored_key() const {
+    const auto name = recipe_ == nullptr ? std::nullopt : protocol::decoded_name(wanted_.key);
+    return name ? std::string(name->key) : wanted_.key;
+}
+
+protocol::Selection PendingGet::stored_selection() const {
+    const auto name = recipe_ == nullptr ? std::nullopt : protocol::decoded_name(wanted_.key);
+    if (!name) {
+        return wanted_.selection;
+    }
+    if (name->bytes.all) {
+        return {};
+    }
+    return std::vector<protocol::Range>{
+        {protocol::Range::Kind::range, name->bytes.begin, name->bytes.end}};
 }
 
 void PendingGet::charge(Account& account) {

@@ -58,6 +58,19 @@ class PendingGet {
                base::TimePoint begun = {})
         : id_(id), wanted_(std::move(wanted)), send_bytes_(send_bytes), begun_(begun) {}
 
+    // It wants a decoded value, by this recipe: its key is a name in protocol::kDecodedFolder.
+    void decode_by(std::shared_ptr<const std::string> recipe) { recipe_ = std::move(recipe); }
+    // Whether what is stored is still to be decoded for it.
+    bool is_to_decode() const { return recipe_ != nullptr && !decoded_; }
+    const std::shared_ptr<const std::string>& recipe() const { return recipe_; }
+    // From now on it waits for the decoded value, or not any more.
+    void note_decoded(bool decoded) { decoded_ = decoded; }
+    // The key of the stored value, and the part of it that is needed for this.
+    std::string stored_key() const;
+    protocol::Selection stored_selection() const;
+    // The version that it must have; protocol::kAnyVersion for any.
+    std::uint64_t version() const { return wanted_.version; }
+
     const ItemId& id() const { return id_; }
     const std::string& key() const { return wanted_.key; }
     const protocol::Selection& selection() const { return wanted_.selection; }
@@ -135,6 +148,8 @@ class PendingGet {
     Hold charged_;
     Hold value_bytes_;
     bool fetched_ = false;
+    std::shared_ptr<const std::string> recipe_;  // nullptr for a value as it is stored
+    bool decoded_ = false;
     std::shared_ptr<const memory::Region> value_;
     protocol::Selected selected_;
     std::uint64_t step_ = 0;  // the length of all segments but the last

@@ -12,11 +12,11 @@ namespace {
 constexpr std::size_t kMostKey = 256;
 
 // By protocol::Status.
-constexpr std::array<const char*, 20> kEnds{
+constexpr std::array<const char*, 21> kEnds{
     "ok",        "missing",  "kept",    "invalid_key", "read_only", "too_large", "wrong_size",
     "bad_range", "storage",  "busy",    "changed",     "ended",     "shown",     "unmoved",
-    "denied",    "going_on", "leaving", "unknown",     "altered",   "evicted"};
-static_assert(kEnds.size() == static_cast<std::size_t>(protocol::Status::evicted) + 1);
+    "denied",    "going_on", "leaving", "unknown",     "altered",   "evicted",   "undecoded"};
+static_assert(kEnds.size() == static_cast<std::size_t>(protocol::Status::undecoded) + 1);
 
 }  // namespace
 

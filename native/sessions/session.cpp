@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <variant>
 
@@ -71,7 +72,7 @@ Session::Session(const Service& service, std::weak_ptr<threads::TaskThread> thre
       client_(std::move(client)),
       sending_(std::move(sending)),
       awaiting_(std::make_shared<Awaiting>(
-          service_.storages.source, std::move(thread), client_, sending_, service_.walkers,
+          service_.storages, std::move(thread), client_, sending_, service_.walkers,
           service_.readers,
           [this](std::optional<PendingGet> get, cache::Outcome<Awaiting::Value> outcome) {
               fetched(std::move(get), std::move(outcome));
@@ -152,8 +153,9 @@ Session::Look Session::look(base::TimePoint now) {
 }
 
 std::uint64_t Session::moves() const {
-    const auto& source = service_.storages.source;
-    return (source == nullptr ? 0 : source->calls().answered()) + arriving_->room_moved();
+    const auto& [source, decoded] = std::tie(service_.storages.source, service_.storages.decoded);
+    return (source == nullptr ? 0 : source->calls().answered()) +
+           (decoded == nullptr ? 0 : decoded->ended()) + arriving_->room_moved();
 }
 
 base::TimePoint Session::tell_of_waiting(base::TimePoint now) {
@@ -332,6 +334,13 @@ bool Session::on_get(const protocol::RequestHeader& header, std::span<const std:
         return false;
     }
     protocol::Reader reader(body);
+    std::shared_ptr<const std::string> recipe;
+    if ((header.flags & protocol::kDecoded) != 0) {
+        recipe = std::make_shared<const std::string>(reader.string());
+        if (recipe->empty() || recipe->size() > protocol::kMaxRecipeBytes) {
+            throw base::Error(base::ErrorKind::protocol, "a recipe that is empty or too long");
+        }
+    }
     for (std::uint32_t i = 0; i < header.count; ++i) {
         PendingGet get(ItemId{header.request, header.first + i}, reader.get_item(),
                        (header.flags & protocol::kSendBytes) != 0, came);
@@ -339,6 +348,7 @@ bool Session::on_get(const protocol::RequestHeader& header, std::span<const std:
                                             .kind = base::RequestKind::get,
                                             .key = get.key(),
                                             .begun = came}));
+        get.decode_by(recipe);
         get.charge(account_);
         gets_.push_back(std::move(get));
     }
@@ -407,22 +417,76 @@ void Session::open(PendingGet get) {
         sending_->reply(id, protocol::Status::invalid_key, std::move(*fault), timed);
         return;
     }
-    if (auto fault = client_->bounds().read_fault(get.key())) {
+    if (get.recipe() != nullptr) {
+        if (auto refused = decoding_fault(get.key())) {
+            return sending_->reply(id, refused->status, std::move(refused->payload), timed);
+        }
+    }
+    const std::string key = get.stored_key();
+    if (auto fault = client_->bounds().read_fault(key)) {
         sending_->reply(id, protocol::Status::denied, std::move(*fault), timed);
         return;
     }
     try {
-        const auto storage = service_.storages.storage_of(get.key());
-        auto value = storage ? storage->find(get.key())
-                             : service_.storages.source->find(get.key(), get.selection());
-        if (value == nullptr && storage == nullptr) {
+        const auto storage = service_.storages.storage_of(key);
+        if (storage != nullptr) {
+            return found(std::move(get), storage->find(key), false);
+        }
+        if (auto value = decoded_of_source(get)) {
+            return send(std::move(get), std::move(value), false);
+        }
+        auto value = service_.storages.source->find(key, get.stored_selection());
+        if (value == nullptr) {
             awaiting_->fetch(std::move(get));
         } else {
-            send(std::move(get), std::move(value), false);
+            found(std::move(get), std::move(value), false);
         }
     } catch (const std::exception& error) {
         sending_->fail(id, error, timed);
     }
+}
+
+// Why no value of this name is decoded here; nullopt where it may be.
+std::optional<Answer> Session::decoding_fault(const std::string& key) const {
+    const auto name = protocol::decoded_name(key);
+    if (!name) {
+        return Answer{protocol::Status::invalid_key, "is not the name of a decoded value"};
+    }
+    if (auto fault = protocol::key_fault(name->key)) {
+        return Answer{protocol::Status::invalid_key, std::move(*fault)};
+    }
+    if (service_.storages.decoded == nullptr) {
+        return Answer{protocol::Status::undecoded, "it was started without (--decoded)"};
+    }
+    if (protocol::space_of(name->key)) {  // others may see decoded values
+        return Answer{protocol::Status::undecoded, "values of scratch spaces are not"};
+    }
+    return std::nullopt;
+}
+
+// What was decoded of a value that the source need not be asked for; nullptr where it must be, or
+// nothing was.
+std::shared_ptr<const memory::Region> Session::decoded_of_source(const PendingGet& get) const {
+    if (!get.is_to_decode()) {
+        return nullptr;
+    }
+    const auto version = service_.storages.source->believed_version(get.stored_key());
+    return version ? service_.storages.decoded->find(get.key(), *version) : nullptr;
+}
+
+// Goes on with a stored value: sends it, or what was decoded of it, or has that done.
+void Session::found(PendingGet get, std::shared_ptr<const memory::Region> value, bool fetched) {
+    if (!get.is_to_decode() || value == nullptr) {
+        return send(std::move(get), std::move(value), fetched);
+    }
+    if (get.version() != protocol::kAnyVersion && get.version() != value->version()) {
+        return sending_->refuse(
+            get.id(), {protocol::Status::changed, value->size(), value->version()}, get.timed());
+    }
+    if (auto decoded = service_.storages.decoded->find(get.key(), value->version())) {
+        return send(std::move(get), std::move(decoded), false);
+    }
+    awaiting_->decode(std::move(get), std::move(value));
 }
 
 void Session::send(PendingGet get, std::shared_ptr<const memory::Region> value, bool fetched) {
@@ -443,18 +507,27 @@ void Session::send(PendingGet get, std::shared_ptr<const memory::Region> value, 
 }
 
 void Session::fetched(std::optional<PendingGet> get, cache::Outcome<Awaiting::Value> outcome) {
-    auto fault = get ? client_->bounds().read_fault(get->key()) : Bounds::Fault();
+    auto fault = get ? client_->bounds().read_fault(get->stored_key()) : Bounds::Fault();
     if (fault) {
         sending_->reply(get->id(), protocol::Status::denied, std::move(*fault), get->timed());
     } else if (get && outcome.value != nullptr && !outcome.value->pieced() &&
                !awaiting_->may_keep(outcome.value->size())) {
         get->note_fetched();
+        get->note_decoded(false);
         gets_.push_front(std::move(*get));
     } else if (get && outcome.failure.empty()) {
-        send(std::move(*get), std::move(outcome.value), true);
+        const ItemId id = get->id();
+        const Timed timed = get->timed();
+        try {
+            found(std::move(*get), std::move(outcome.value), true);
+        } catch (const std::exception& error) {
+            sending_->fail(id, error, timed);
+        }
     } else if (get) {
-        sending_->reply(get->id(), protocol::Status::storage, std::move(outcome.failure),
-                        get->timed());
+        const bool decodes = get->recipe() != nullptr && !get->is_to_decode();
+        sending_->reply(get->id(),
+                        decodes ? protocol::Status::undecoded : protocol::Status::storage,
+                        std::move(outcome.failure), get->timed());
     }
     work();
 }

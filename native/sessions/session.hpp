@@ -43,7 +43,7 @@ struct Service {
             spaces = storages.spaces->counts();
         }
         return counters->to_json(spaces, shown, storages.memory_counts(), storages.cache_counts(),
-                                 ledger->origins(), asker);
+                                 storages.decoded_counts(), ledger->origins(), asker);
     }
 };
 
@@ -147,6 +147,9 @@ class Session {
     // Sends what waits, while there is room in flight, until the turn is over.
     void pump();
     void open(PendingGet get);
+    std::optional<Answer> decoding_fault(const std::string& key) const;
+    std::shared_ptr<const memory::Region> decoded_of_source(const PendingGet& get) const;
+    void found(PendingGet get, std::shared_ptr<const memory::Region> value, bool fetched);
     void send(PendingGet get, std::shared_ptr<const memory::Region> value, bool fetched);
     void fetched(std::optional<PendingGet> get, cache::Outcome<Awaiting::Value> outcome);
     void abandon(std::uint64_t request);

@@ -7,6 +7,11 @@
 namespace ucxstore::sessions {
 
 std::shared_ptr<storage::Storage> Storages::storage_of(const std::string& key) const {
+    if (protocol::is_decoded(key)) {
+        throw base::Error(base::ErrorKind::invalid_key,
+                          "is the name of a decoded value, which only a get may be for, with a "
+                          "recipe");
+    }
     const auto space = protocol::space_of(key);
     return space ? offered_spaces().find(*space) : local;
 }
@@ -22,6 +27,9 @@ storage::Spaces& Storages::offered_spaces() const {
 
 base::ShelfCounts Storages::shown_counts() const {
     base::ShelfCounts counts = shelf == nullptr ? base::ShelfCounts() : shelf->counts();
+    if (decoded != nullptr && decoded->shelf() != nullptr) {
+        counts += decoded->shelf()->counts();
+    }
     const base::SeenCounts read = readers->counts();
     counts.gets_seen += read.gets;
     counts.bytes_seen += read.bytes;
@@ -45,6 +53,9 @@ void Storages::forget_gone() const {
     }
     if (spaces != nullptr) {
         spaces->forget_gone();
+    }
+    if (decoded != nullptr && decoded->shelf() != nullptr) {
+        decoded->shelf()->forget_gone();
     }
 }
 

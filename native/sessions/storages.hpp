@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cache/cached_source.hpp"
+#include "cache/decoded_values.hpp"
 #include "shared/session_page.hpp"
 #include "storage/memory.hpp"
 #include "storage/spaces.hpp"
@@ -37,6 +38,9 @@ struct Storages {
         return local == nullptr ? base::MemoryCounts() : local->memory();
     }
     base::CacheCounts cache_counts() const;
+    base::DecodedCounts decoded_counts() const {
+        return decoded == nullptr ? base::DecodedCounts() : decoded->counts();
+    }
 
     // The limit of the memory that values are in; nullptr for none.
     std::shared_ptr<storage::Quota> memory_limit() const {
@@ -58,6 +62,8 @@ struct Storages {
     std::shared_ptr<storage::Storage> local;
     std::shared_ptr<cache::CachedSource> source;
     std::shared_ptr<storage::Spaces> spaces;  // nullptr where none are offered
+    // What was decoded of the values of these two; nullptr where that is not offered.
+    std::shared_ptr<cache::DecodedValues> decoded;
 };
 
 }  // namespace ucxstore::sessions

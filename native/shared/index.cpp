@@ -279,7 +279,8 @@ IndexReader::~IndexReader() { munmap(const_cast<IndexHeader*>(header_), bytes_);
 bool IndexReader::superseded() const { return header_->superseded.load(memory_order_acquire) != 0; }
 
 std::optional<IndexEntry> IndexReader::find(std::string_view key, std::atomic<Place>& pin,
-                                            const BytesAt& bytes_at, std::uint32_t& unknown) const {
+                                            const BytesAt& bytes_at, std::uint32_t& unknown,
+                                            bool asked) const {
     unknown = 0;
     const auto* const cells = reinterpret_cast<const Cell*>(header_ + 1);
     const std::uint64_t hash = hash_key(header_->seed, key);
@@ -322,7 +323,8 @@ std::optional<IndexEntry> IndexReader::find(std::string_view key, std::atomic<Pl
                 return std::nullopt;
             }
             if (is_key_at(block, entry.size, key)) {
-                if (believed && !is_over(entry.until)) {
+                if (believed &&
+                    (entry.until == IndexEntry::kNotUnasked ? asked : !is_over(entry.until))) {
                     return entry;
                 }
                 pin.store(0, memory_order_release);

@@ -52,6 +52,8 @@ struct IndexEntry {
     std::uint32_t key_bytes = 0;
 
     static constexpr std::uint64_t kForEver = ~std::uint64_t{0};
+    // Only by a reader whom the server has just told to look here.
+    static constexpr std::uint64_t kNotUnasked = 0;
 };
 
 // What lies in the shared memory. Both sides check the header's words before they use the rest.
@@ -152,8 +154,10 @@ class IndexReader {
     // the block for anything else. nullopt, and nothing pinned, where there is none that is still
     // believed, or where `bytes_at` does not know the arena of what may be it: then `unknown` is
     // that arena.
+    // `asked`: the server has just said that the value is here.
     std::optional<IndexEntry> find(std::string_view key, std::atomic<Place>& pin,
-                                   const BytesAt& bytes_at, std::uint32_t& unknown) const;
+                                   const BytesAt& bytes_at, std::uint32_t& unknown,
+                                   bool asked = false) const;
 
   private:
     const IndexHeader* header_ = nullptr;

@@ -48,6 +48,7 @@ GIVEN: dict[str, tuple[list[str], str, str, object]] = {
     "storage_options": (["--storage-options", "a=b"], "a=b", '{a = "b"}', {"a": "b"}),
     "write_budget": (["--write-budget", "4MB"], "4MB", '"4MB"', 4_000_000),
     "scratch_limit": (["--scratch-limit", "2MB"], "2MB", '"2MB"', 2_000_000),
+    "decoded": (["--decoded", "5MB"], "5MB", '"5MB"', 5_000_000),
     "local": (["--no-local"], "false", "false", False),
     "socket": (["--socket", "s"], "s", '"s"', "s"),
     "memory": (["--memory", "6MB"], "6MB", '"6MB"', 6_000_000),
@@ -318,6 +319,7 @@ def test_what_programs_get_of_the_defaults(monkeypatch: pytest.MonkeyPatch) -> N
             "freshness",
             "storage_options",
             "scratch_limit",
+            "decoded",
             "socket",
         ]
     )

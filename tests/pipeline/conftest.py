@@ -29,6 +29,14 @@ def keeper(memory_server: Server) -> Iterator[UcxStore]:
         yield store
 
 
+@pytest.fixture(scope="module", params=[None, "64MiB"], ids=["stored", "decoded"])
+def reader(request: pytest.FixtureRequest) -> Iterator[UcxStore]:
+    """Keep the connection between examples; to a server that decodes, too."""
+    with Server("memory://", decoded=request.param) as server, UcxStore(server.address) as store:
+        store.ping_sync()
+        yield store
+
+
 @pytest.fixture
 def array(ucx_store: UcxStore) -> zarr.Array:
     """A raw array of 16 chunks."""

@@ -14,9 +14,9 @@ from zarr.core.dtype import get_data_type_from_native_dtype
 from zarr.core.indexing import BasicIndexer, Indexer
 from zarr.storage import MemoryStore, StorePath
 
+from ucxstore.codecs.chain import Chain
+from ucxstore.codecs.classify import classify
 from ucxstore.pipeline.batch import Batch, Chunk, Group, Plan
-from ucxstore.pipeline.classify import classify
-from ucxstore.pipeline.codecs.chain import Chain
 from ucxstore.pipeline.read_plan import plan_read
 from ucxstore.pipeline.write_plan import plan_write
 

@@ -27,10 +27,10 @@ from tests.pipeline.arrays import DATA, ENCODED, SLAB, counting, made, store_of
 from tests.pipeline.indexing import read_into
 from tests.pipeline.watched import wrap_decoding
 from ucxstore import UcxStore
+from ucxstore.codecs.chain import Chain
 from ucxstore.copies import count_copies
 from ucxstore.pipeline import read_plan
 from ucxstore.pipeline.access import access_to
-from ucxstore.pipeline.codecs.chain import Chain
 from ucxstore.pipeline.decode import Decoding
 from ucxstore.pipeline.workers import codec_threads
 from ucxstore.server import Server

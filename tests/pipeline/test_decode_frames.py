@@ -11,9 +11,9 @@ from zarr.core.buffer import cpu
 
 from tests.backdoor import Backdoor
 from ucxstore import UcxStore
+from ucxstore.codecs.blosc_frames import PREFIX_BYTES, split
 from ucxstore.pipeline import decode_frames
 from ucxstore.pipeline.access import access_to
-from ucxstore.pipeline.codecs.blosc_frames import PREFIX_BYTES, split
 from ucxstore.pipeline.decode_frames import FrameReader
 
 DATA = np.round(np.random.default_rng(0).random((2000, 400)), 2).astype("f4")

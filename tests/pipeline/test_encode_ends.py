@@ -19,10 +19,10 @@ from tests.pipeline.arrays import DATA, SLAB, made
 from tests.pipeline.strategies import contents
 from tests.pipeline.watched import wrap_sending
 from ucxstore import UcxStore
+from ucxstore.codecs.chain import Chain
 from ucxstore.copies import count_copies
 from ucxstore.pipeline import write_plan
 from ucxstore.pipeline.access import access_to
-from ucxstore.pipeline.codecs.chain import Chain
 from ucxstore.pipeline.encode import Encoding
 from ucxstore.server import Server
 

@@ -123,7 +123,7 @@ def read(
     expected = sizes or [-1] * len(keys)
     mean = versions or [0] * len(keys)
     operation = client.connection.read_parts(
-        keys, wanted, filled, address, expected, mean, out, TIMEOUT, None
+        keys, wanted, filled, address, expected, mean, out, "", TIMEOUT, None
     )
     outcomes: list[int] = operation.wait()
     return outcomes

@@ -14,6 +14,7 @@ class Counted(TypedDict, total=False):
     """The counters that `Counters.add` takes: the fields of `ucxstore.base.stats.ChunkStats`."""
 
     direct: int
+    decoded: int
     decode: int
     decode_in_place: int
     encode: int

@@ -15,6 +15,10 @@ MAX_KEY_BYTES = 1024
 # The prefix of all keys in scratch spaces. The name of the space follows.
 SCRATCH_FOLDER = "__ucxscratch__/"
 
+# The folder of the names of decoded values, as the native core has it. The digest of a recipe
+# follows, then the bytes of the stored value, then its key.
+DECODED_FOLDER = "__ucxdecoded__/"
+
 # What is shown of that name: enough to tell spaces apart, as in the counters of servers.
 _SPACE = re.compile(rf"({SCRATCH_FOLDER}\w{{8}})\w+")
 
@@ -33,6 +37,13 @@ def is_metadata(key: str) -> bool:
 def is_scratch(prefix: str) -> bool:
     """Tell whether keys under a prefix are in a scratch space."""
     return f"{prefix}/".startswith(SCRATCH_FOLDER)
+
+
+def stored_key(key: str) -> str:
+    """Return the key of the stored value, where a key is the name of a decoded one."""
+    if not key.startswith(DECODED_FOLDER):
+        return key
+    return key.removeprefix(DECODED_FOLDER).split("/", 2)[-1]
 
 
 def shorten_space(text: str) -> str:

@@ -136,6 +136,9 @@ class ChunkStats(StatsTable):
     ----------
     direct : int
         Chunks, or parts of chunks, that moved straight between the user's array and the store.
+    decoded : int
+        Encoded chunks, or parts of them, that were read as a server had decoded them. If they were
+        mapped, they are in `mapped` instead.
     decode : int
         Chunks that were fetched whole as they are stored, and decoded here.
     decode_in_place : int
@@ -156,6 +159,7 @@ class ChunkStats(StatsTable):
     """
 
     direct: int
+    decoded: int
     decode: int
     decode_in_place: int
     encode: int
@@ -172,7 +176,7 @@ class StoreStats(ChunkStats):
 
     Attributes
     ----------
-    direct, decode, decode_in_place, encode, fallback, mapped : int
+    direct, decoded, decode, decode_in_place, encode, fallback, mapped : int
         Ways of chunks, as in `ChunkStats`.
     bytes_read, bytes_written, staged_bytes : int
         Likewise, the bytes of values.
@@ -461,12 +465,22 @@ class ServerStats(StatsTable):
     scratch_bytes: int = _gauge("Values in these.", unit="bytes")
     cache_hits: int = _counter(
         "Values that were in the cache in front of a source when they were requested; 0 without a "
-        "source, as all that follow."
+        "source, as the four that follow."
     )
     cache_misses: int = _counter("Values that the source was asked for.")
     requests_saved: int = _counter("Misses that waited for a request under way.")
     cached_bytes: int = _gauge("What the cache takes.", unit="bytes")
     writing_bytes: int = _gauge("Values on their way to the source.", unit="bytes")
+    decoded: int = _counter(
+        "Chunks that were decoded for clients; 0 without `--decoded`, as all that follow.",
+        "decoded_chunks",
+    )
+    decoded_hits: int = _counter("Requests for chunks that had been decoded before.")
+    decodes_saved: int = _counter("Those for chunks that were just being decoded.")
+    decodes_failed: int = _counter("Chunks that were left to clients to decode.")
+    decoded_bytes: int = _gauge("What decoded chunks take.", unit="bytes")
+    decoded_limit: int = _gauge("What they may take.", "decoded_limit_bytes", unit="bytes")
+    decoded_evicted: int = _counter("Those that were given up for others.")
     source_failed: int = _counter(
         "Requests to the source that failed.", "source_failures", of_source=True
     )

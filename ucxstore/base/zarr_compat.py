@@ -27,6 +27,7 @@ from zarr.core.chunk_utils import (
     scatter_chunk,
 )
 from zarr.core.codec_pipeline import resolve_aa_specs
+from zarr.core.dtype import get_data_type_from_json
 from zarr.core.dtype.common import HasEndianness
 from zarr.core.dtype.npy.structured import Struct
 from zarr.core.dtype.wrapper import TBaseDType, TBaseScalar, ZDType

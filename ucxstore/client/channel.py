@@ -154,6 +154,11 @@ class Channel(ABC):
         """Whether each of several servers has a copy of the metadata; known once open."""
         return False
 
+    @property
+    def decodes(self) -> bool:
+        """Whether the servers decode values for their readers; known once open."""
+        return False
+
     @abstractmethod
     def accept_restarted(self) -> None:
         """Rely on servers as they are now, whatever values they have lost.

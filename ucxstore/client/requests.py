@@ -315,6 +315,7 @@ def get(
     keys: Sequence[str],
     ranges: Sequence[Sequence[NativeRange]],
     versions: Sequence[int] | None = None,
+    recipe: str = "",
 ) -> Request[list[Found | None]]:
     """Read values into memory of the core's.
 
@@ -326,10 +327,14 @@ def get(
     versions : sequence of int, optional
         The version that each must have. A value of another version is found with
         ``None`` in place of its bytes.
+    recipe : str, optional
+        Where keys are names of decoded values, how the server is to decode them.
     """
     arguments: dict[str, Any] = {"ranges": ranges}
     if versions is not None:
         arguments["versions"] = versions
+    if recipe:
+        arguments["recipe"] = recipe
     return Request(_GET, keys, arguments)
 
 
@@ -337,6 +342,7 @@ def borrow(
     keys: Sequence[str],
     ranges: Sequence[Sequence[NativeRange]],
     versions: Sequence[int] | None = None,
+    recipe: str = "",
 ) -> Request[list[Lent | None]]:
     """Read values as `get` does, but take the server's own memory where it can be seen.
 
@@ -346,10 +352,10 @@ def borrow(
 
     Parameters
     ----------
-    keys, ranges, versions
+    keys, ranges, versions, recipe
         As for `get`.
     """
-    request = get(keys, ranges, versions)
+    request = get(keys, ranges, versions, recipe)
     return Request(_BORROW, keys, {**request.arguments, "borrow": True})
 
 
@@ -372,6 +378,7 @@ def read_boxes(
     out: Memory,
     chunk_shape: Sequence[int],
     result: "ResultMemory | None" = None,
+    recipe: str = "",
 ) -> Request[list[int]]:
     """Read a box of each raw chunk into a box of an array; the answer is which are missing.
 
@@ -386,6 +393,8 @@ def read_boxes(
     chunk_shape : sequence of int
     result : ResultMemory, optional
         The memory of the array, if values may be mapped into it.
+    recipe : str, optional
+        As for `get`.
     """
     arguments = {
         "boxes": boxes,
@@ -393,6 +402,7 @@ def read_boxes(
         "chunk_shape": chunk_shape,
         "owner": out.owner,
         "result": result,
+        "recipe": recipe,
     }
     return Request(_READ_BOXES, keys, arguments)
 
@@ -404,6 +414,7 @@ def read_parts(
     out: Memory,
     sizes: Sequence[int] | None = None,
     versions: Sequence[int] | None = None,
+    recipe: str = "",
 ) -> Request[list[int]]:
     """Read a part of each value into a part of one memory; see `READ` for the answers.
 
@@ -417,6 +428,8 @@ def read_parts(
         How many bytes each value must have; `ANY_SIZE` for any.
     versions : sequence of int, optional
         The version that each must have; `ANY_VERSION` for any.
+    recipe : str, optional
+        As for `get`.
     """
     address, *_ = out.layout
     arguments = {
@@ -426,6 +439,7 @@ def read_parts(
         "expected": [ANY_SIZE] * len(keys) if sizes is None else sizes,
         "versions": [ANY_VERSION] * len(keys) if versions is None else versions,
         "owner": out.owner,
+        "recipe": recipe,
     }
     return Request(_READ_PARTS, keys, arguments)
 

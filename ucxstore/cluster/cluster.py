@@ -101,6 +101,12 @@ class Cluster(Channel):
     def keeps_copies(self) -> bool:
         return not self._membership.shared
 
+    @property
+    def decodes(self) -> bool:
+        known = [member.welcome for member in self._membership.members]
+        met = [welcome for welcome in known if welcome is not None]
+        return bool(met) and all(welcome.decodes for welcome in met)
+
     def accept_restarted(self) -> None:
         self._membership.accept_restarted()
 

@@ -111,6 +111,11 @@ class OneServer(Channel):
             return [error]
         return [None]
 
+    @property
+    def decodes(self) -> bool:
+        connection = self._connector.last
+        return connection is not None and connection.welcome.decodes
+
     def accept_restarted(self) -> None:
         self._member.accept()
 

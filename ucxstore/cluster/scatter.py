@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from ucxstore.base.errors import UcxStoreError, UnknownOutcomeError
-from ucxstore.base.keys import is_metadata
+from ucxstore.base.keys import is_metadata, stored_key
 from ucxstore.client.requests import Answers, Positions, Request, Route, only, pick
 from ucxstore.cluster.gather import Share
 from ucxstore.cluster.membership import Membership
@@ -152,6 +152,8 @@ class Scatter[T]:
         keys = self._request.keys
         if len(positions) < len(keys):
             keys = pick(keys, positions)
+        if self._request.arguments.get("recipe"):
+            keys = [stored_key(key) for key in keys]
         groups: dict[int, list[int]] = {}
         servers = self._seats.placement.servers_of(keys, out)
         for position, server in zip(positions, servers, strict=True):
@@ -212,6 +214,6 @@ def _is_missing(item: object) -> bool:
 
 def _named(error: UcxStoreError, keys: Sequence[str]) -> UcxStoreError:
     """Return a server's error with the keys of the request in its message."""
-    named = ", ".join(map(repr, keys[:_NAMED]))
+    named = ", ".join(repr(stored_key(key)) for key in keys[:_NAMED])
     more = f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
     return type(error)(f"{error}; it was asked for {named}{more}")

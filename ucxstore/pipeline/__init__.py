@@ -32,8 +32,8 @@ if TYPE_CHECKING:
         TBaseScalar,
         ZDType,
     )
+    from ucxstore.codecs.classify import ChunkKind
     from ucxstore.pipeline.array_chunks import ArrayChunks
-    from ucxstore.pipeline.classify import ChunkKind
 
 __all__ = ["ZeroCopyCodecPipeline"]
 

@@ -37,6 +37,10 @@ class ChunkAccess(NamedTuple):
         Raises as zarr's stores do if the store is read-only.
     mapping : {"auto", True, False}
         Whether values may be mapped into results: see `UcxStore`.
+    decoded : bool
+        Whether values may be read as the servers decode them.
+    recipe : str
+        Set where keys are names of decoded values: how they are decoded.
     """
 
     store: Store
@@ -48,6 +52,8 @@ class ChunkAccess(NamedTuple):
     shard_indexes: "ShardCache"
     check_writable: Callable[[], None]
     mapping: "Map" = "auto"
+    decoded: bool = True
+    recipe: str = ""
 
     def full_keys(self, keys: Iterable[str]) -> list[str]:
         """Return keys as the servers have them."""

@@ -1,6 +1,7 @@
 """`ArrayChunks`: read and write chunks of an array, each the way that fits it."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from zarr.codecs import ShardingCodec
 from zarr.storage import StorePath
 
 from ucxstore.base import meter
-from ucxstore.base.errors import FallbackError
+from ucxstore.base.errors import FallbackError, UndecodedError
 from ucxstore.base.zarr_compat import (
     ArrayConfig,
     ArrayMetadata,
@@ -20,17 +21,19 @@ from ucxstore.base.zarr_compat import (
     V2Codec,
     default_buffer_prototype,
 )
+from ucxstore.codecs.chain import Chain
+from ucxstore.codecs.classify import ChunkKind, LeftToZarr, Sharded, classify
 from ucxstore.pipeline.access import ChunkAccess, find_access
 from ucxstore.pipeline.batch import Batch, Chunk, Group, Plan
-from ucxstore.pipeline.classify import ChunkKind, Sharded, classify
-from ucxstore.pipeline.codecs.chain import Chain
 from ucxstore.pipeline.decode import Decoding
+from ucxstore.pipeline.decoded import Recipes, are_decoded, decoded_access, decoded_shards_access
 from ucxstore.pipeline.direct import DirectRead, start_writes
 from ucxstore.pipeline.encode import Encoding
 from ucxstore.pipeline.read_plan import plan_read
 from ucxstore.pipeline.write_plan import plan_write
 
 if TYPE_CHECKING:
+    from ucxstore.pipeline.shards.read import ShardReading
     from ucxstore.pipeline.shards.read_plan import KnownSelections
 
 _PRESENT = GetResult(status="present")
@@ -96,10 +99,34 @@ class ArrayChunks:
             results = await self._read_left(batch, access, _all_left(batch, kind.reason))
         return tuple(results.get(position, _PRESENT) for position in range(len(batch.chunks)))
 
+    @cached_property
+    def _recipes(self) -> Recipes:
+        kind = self.kind
+        assert not isinstance(kind, LeftToZarr)
+        return Recipes(kind.inner if isinstance(kind, Sharded) else kind)
+
+    @cached_property
+    def _known_decoded(self) -> "KnownSelections":
+        from ucxstore.pipeline.shards.read_plan import KnownSelections
+
+        return KnownSelections()
+
     async def _read_chunks(
         self, batch: Batch, access: ChunkAccess, chain: Chain
     ) -> dict[int, GetResult]:
         """Read chunks; return results by position. A chunk without one is present."""
+        if not chain.raw and await are_decoded(access, batch):
+            recipe = self._recipes.of_all(batch)
+            if recipe is not None:
+                # It may be refused for any reason. Then all of it is read as it is stored.
+                with suppress(UndecodedError):
+                    decoded = decoded_access(access, recipe)
+                    return await self._read_stored(batch, decoded, recipe.chain)
+        return await self._read_stored(batch, access, chain)
+
+    async def _read_stored(
+        self, batch: Batch, access: ChunkAccess, chain: Chain
+    ) -> dict[int, GetResult]:
         left: Plan[Group] = Plan()
         groups: list[Group] = []
         count = len(batch.chunks)
@@ -124,14 +151,26 @@ class ArrayChunks:
     ) -> dict[int, GetResult]:
         from ucxstore.pipeline.shards.one_chunk import read_one_chunk
         from ucxstore.pipeline.shards.read import ShardReading
-        from ucxstore.pipeline.shards.read_plan import plan_shard_read
 
+        if not kind.inner.raw and await are_decoded(access, batch):
+            recipe = self._recipes.of(kind.codec._get_chunk_spec(batch.chunks[0][1]))
+            if recipe is not None:
+                decoded = kind._replace(inner=recipe.chain, recipe=recipe)
+                reading = ShardReading(access, batch, decoded_shards_access(access, recipe))
+                with suppress(UndecodedError):
+                    return await self._read_inner(reading, decoded, self._known_decoded)
         if await read_one_chunk(access, batch, self._known_selections):
             return {}
-        plan = plan_shard_read(batch, kind, self._known_selections)
-        results = await self._read_left(batch, access, plan)
+        return await self._read_inner(ShardReading(access, batch), kind, self._known_selections)
+
+    async def _read_inner(
+        self, reading: "ShardReading", kind: Sharded, known: "KnownSelections"
+    ) -> dict[int, GetResult]:
+        from ucxstore.pipeline.shards.read_plan import plan_shard_read
+
+        plan = plan_shard_read(reading.batch, kind, known)
+        results = await self._read_left(reading.batch, reading.access, plan)
         if plan.groups:
-            reading = ShardReading(access, batch)
             await reading.read(plan.groups)
             results |= reading.missing
         return results

@@ -13,8 +13,8 @@ from ucxstore.base.zarr_compat import ArraySpec, NDBuffer, cpu, scatter_chunk
 from ucxstore.client.byte_ranges import NativeRange
 from ucxstore.client.memory import Layout, Memory
 from ucxstore.client.requests import Found, Lent, Request, read_parts
+from ucxstore.codecs.compressors import Bytes
 from ucxstore.pipeline.access import ChunkAccess
-from ucxstore.pipeline.codecs.compressors import Bytes
 from ucxstore.pipeline.geometry.runs import Runs, all_runs
 
 type Chunk = tuple[Any, ArraySpec, Any, Any, bool]
@@ -140,7 +140,9 @@ class RunBatch:
     def request(self, access: ChunkAccess, out: Memory) -> Request[list[Any]]:
         """Return the request that reads all of them into memory."""
         keys = access.full_keys(self.keys)
-        return read_parts(keys, self.sources, self.targets, out, self.sizes, self.versions)
+        return read_parts(
+            keys, self.sources, self.targets, out, self.sizes, self.versions, access.recipe
+        )
 
 
 @dataclass(slots=True)

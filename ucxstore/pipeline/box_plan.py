@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from ucxstore.base.zarr_compat import ArraySpec
 from ucxstore.client.memory import describe
+from ucxstore.codecs.chain import Chain
 from ucxstore.pipeline.batch import Batch, BoxBatch
-from ucxstore.pipeline.codecs.chain import Chain
 from ucxstore.pipeline.fill import FillTest
 from ucxstore.pipeline.geometry.axes import grid_of
 from ucxstore.pipeline.geometry.boxes import find_box

@@ -11,11 +11,11 @@ import zarr
 
 from ucxstore.base.errors import ChunkSizeError, NotMappedError
 from ucxstore.base.zarr_compat import ArrayV3Metadata, AsyncArray, BasicIndexer, ChunkGrid
+from ucxstore.codecs.chain import Chain
+from ucxstore.codecs.classify import ChunkKind, Sharded
+from ucxstore.codecs.compressors import Bytes
 from ucxstore.pipeline import kind_of
 from ucxstore.pipeline.access import ChunkAccess, find_access
-from ucxstore.pipeline.classify import ChunkKind, Sharded
-from ucxstore.pipeline.codecs.chain import Chain
-from ucxstore.pipeline.codecs.compressors import Bytes
 
 # Of one view: each takes a pin and a mapping, of which a process has some thousands.
 _MOST_CHUNKS = 1024

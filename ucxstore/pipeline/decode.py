@@ -12,13 +12,14 @@ from ucxstore.base import process
 from ucxstore.base.errors import ChunkSizeError
 from ucxstore.base.zarr_compat import NDBuffer
 from ucxstore.client.requests import Found, Lent, Request, borrow, get
+from ucxstore.codecs.buffers import allocate, contiguous_bytes
+from ucxstore.codecs.chain import Chain
+from ucxstore.codecs.compressors import Bytes, is_blosc
 from ucxstore.pipeline.access import ChunkAccess
 from ucxstore.pipeline.batch import Batch, Group, split_ranges
 from ucxstore.pipeline.budget import Claim
-from ucxstore.pipeline.codecs.buffers import allocate, contiguous_bytes, put
-from ucxstore.pipeline.codecs.chain import Chain
-from ucxstore.pipeline.codecs.compressors import Bytes, is_blosc
 from ucxstore.pipeline.decode_frames import FrameReader, SplitChunk, is_large
+from ucxstore.pipeline.placing import put
 from ucxstore.pipeline.scheduler import Scheduler
 
 type _Values = list[Found | Lent | None]
@@ -78,8 +79,10 @@ class Decoding:
         while left:
             await self._scheduler.fetch(self._access.channel, left, self._request, self._work_on)
             left, self._again = self._again, []
+        chunks = 0 if self._targets else sum(len(group.keys) for group in groups)
         self._access.counters.add(
-            decode=0 if self._targets else sum(len(group.keys) for group in groups),
+            decode=0 if self._access.recipe else chunks,
+            decoded=chunks if self._access.recipe else 0,
             decode_in_place=self._in_place + len(split),
             bytes_read=self._received,
             staged_bytes=self._received,
@@ -115,7 +118,7 @@ class Decoding:
     def _request(self, group: Group) -> Request[_Values]:
         keys = self._access.full_keys(group.keys)
         read = borrow if self._borrow else get
-        return cast(Request[_Values], read(keys, group.ranges, group.versions))
+        return cast(Request[_Values], read(keys, group.ranges, group.versions, self._access.recipe))
 
     def _work_on(self, group: Group, found: _Values, claim: Claim) -> None:
         """Decode what was fetched of a group, one chunk after another.

@@ -7,12 +7,12 @@ import numpy as np
 
 from ucxstore.client.memory import Memory, describe
 from ucxstore.client.requests import READ, get, read_parts
+from ucxstore.codecs.blosc_frames import PREFIX_BYTES, Frame, split
+from ucxstore.codecs.buffers import allocate
+from ucxstore.codecs.compressors import Bytes, Compressor
 from ucxstore.pipeline.access import ChunkAccess
 from ucxstore.pipeline.batch import Group
 from ucxstore.pipeline.budget import Claim
-from ucxstore.pipeline.codecs.blosc_frames import PREFIX_BYTES, Frame, split
-from ucxstore.pipeline.codecs.buffers import allocate
-from ucxstore.pipeline.codecs.compressors import Bytes, Compressor
 from ucxstore.pipeline.read_plan import GROUP_BYTES
 from ucxstore.pipeline.scheduler import Scheduler
 

@@ -36,7 +36,8 @@ class DirectRead:
         for boxes in plan.boxes:
             out = Memory(boxes.layout, array)
             keys = full_keys(boxes.keys)
-            self._flight.start(read_boxes(keys, boxes.boxes, out, boxes.chunk_shape, self._result))
+            shape, recipe = boxes.chunk_shape, self._access.recipe
+            self._flight.start(read_boxes(keys, boxes.boxes, out, shape, self._result, recipe))
             self._started.append(boxes)
         if plan.runs.keys:
             out = Memory(describe(array), array)
@@ -63,7 +64,9 @@ class DirectRead:
             direct += len(moved.keys)
             read += sum(moved.nbytes) - sum(moved.nbytes[index] for index in missing)
         mapped = 0 if self._result is None else self._result.mapped
-        if direct:
+        if direct and self._access.recipe:
+            self._access.counters.add(decoded=direct - mapped, mapped=mapped, bytes_read=read)
+        elif direct:
             self._access.counters.add(direct=direct - mapped, mapped=mapped, bytes_read=read)
         return results
 

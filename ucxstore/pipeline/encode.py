@@ -10,12 +10,12 @@ from typing import NamedTuple
 from ucxstore.client.memory import Memory, describe
 from ucxstore.client.requests import ANY_VERSION, CHANGED, MISSING, READ, delete, get
 from ucxstore.client.requests import set as set_values
+from ucxstore.codecs.buffers import allocate
+from ucxstore.codecs.chain import Chain
+from ucxstore.codecs.compressors import Bytes
 from ucxstore.pipeline.access import ChunkAccess
 from ucxstore.pipeline.batch import Batch, Group, RunBatch
 from ucxstore.pipeline.budget import Claim
-from ucxstore.pipeline.codecs.buffers import allocate
-from ucxstore.pipeline.codecs.chain import Chain
-from ucxstore.pipeline.codecs.compressors import Bytes
 from ucxstore.pipeline.geometry.runs import count_bytes, shifted
 from ucxstore.pipeline.merge import Merger
 from ucxstore.pipeline.scheduler import Scheduler

@@ -1,10 +1,10 @@
 """Merge written values into chunks and encode them, as zarr's own pipelines do."""
 
 from ucxstore.base.zarr_compat import ArraySpec, NDBuffer
+from ucxstore.codecs.buffers import filled_chunk
+from ucxstore.codecs.chain import Chain
+from ucxstore.codecs.compressors import Bytes
 from ucxstore.pipeline.batch import Chunk
-from ucxstore.pipeline.codecs.buffers import filled_chunk
-from ucxstore.pipeline.codecs.chain import Chain
-from ucxstore.pipeline.codecs.compressors import Bytes
 from ucxstore.pipeline.fill import FillTest
 
 

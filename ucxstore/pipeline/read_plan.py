@@ -11,10 +11,10 @@ from ucxstore.base.zarr_compat import ArraySpec
 from ucxstore.client.byte_ranges import NativeRange
 from ucxstore.client.memory import may_receive
 from ucxstore.client.requests import ANY_VERSION
+from ucxstore.codecs.buffers import chunk_nbytes
+from ucxstore.codecs.chain import Chain
 from ucxstore.pipeline.batch import NOT_HOST, NOT_PLAIN, Batch, Chunk, Group, Plan
 from ucxstore.pipeline.box_plan import find_boxes
-from ucxstore.pipeline.codecs.buffers import chunk_nbytes
-from ucxstore.pipeline.codecs.chain import Chain
 from ucxstore.pipeline.geometry.axes import Grid, find_axes, grid_of
 from ucxstore.pipeline.geometry.boxes import find_box
 from ucxstore.pipeline.geometry.points import find_points

@@ -10,10 +10,10 @@ from math import prod
 from ucxstore.base.zarr_compat import ArraySpec
 from ucxstore.client.byte_ranges import NativeRange
 from ucxstore.client.memory import is_plain
+from ucxstore.codecs.buffers import chunk_nbytes
+from ucxstore.codecs.chain import Chain
 from ucxstore.pipeline.batch import NOT_HOST, NOT_PLAIN, Batch, Chunk, Group, Plan
 from ucxstore.pipeline.box_plan import find_boxes
-from ucxstore.pipeline.codecs.buffers import chunk_nbytes
-from ucxstore.pipeline.codecs.chain import Chain
 from ucxstore.pipeline.geometry.boxes import find_box, runs_around
 from ucxstore.pipeline.geometry.costs import are_short
 from ucxstore.pipeline.geometry.runs import Runs, all_runs

@@ -10,8 +10,8 @@ CHALLENGE  flags u32 (1: a secret is required, 2: what goes over a network is en
 PROOF      mac[32], caveats of a grant (`ucxstore.base.grants`)
 WELCOME    mac[32], token[16], identity[16], flags u32 (1: read-only,
            2: shared, 4: volatile, 8: UCX's shared memory may be used, 16: the host has RDMA,
-           32: UCX is offered), size u16 of the name of a Unix socket, that name, record of the
-           set of servers
+           32: UCX is offered, 64: values are decoded), size u16 of the name of a Unix
+           socket, that name, record of the set of servers
 ATTACH     mac[32], flags u8 (1: to use UCX's shared memory; 2: to go on over this connection, 4:
            with checksums), UCX address; none with 2
 READY      mac[32], UCX address; none where the ATTACH has none
@@ -59,6 +59,7 @@ HEADER_BYTES = _HEADER.size
 
 _SECRET_REQUIRED, _ENCRYPTS = 1, 2
 _READ_ONLY, _SHARED, _VOLATILE, _SHARES_MEMORY, _RDMA, _OFFERS_UCX = 1, 2, 4, 8, 16, 32
+_DECODES = 64
 _TO_SHARE_MEMORY = 1
 _TO_STAY = 2
 _WITH_SUMS = 4
@@ -137,6 +138,8 @@ class Welcome(NamedTuple):
         Whether its host has RDMA.
     offers_ucx : bool
         Whether clients may use UCX.
+    decodes : bool
+        Whether it decodes values for its clients.
     """
 
     token: bytes
@@ -149,6 +152,7 @@ class Welcome(NamedTuple):
     shares_memory: bool = False
     rdma: bool = False
     offers_ucx: bool = False
+    decodes: bool = False
 
 
 class Attach(NamedTuple):
@@ -229,7 +233,7 @@ def encode_welcome(welcome: Welcome) -> bytes:
     flags = welcome.read_only * _READ_ONLY
     flags |= welcome.shared * _SHARED | welcome.volatile * _VOLATILE
     flags |= welcome.shares_memory * _SHARES_MEMORY | welcome.rdma * _RDMA
-    flags |= welcome.offers_ucx * _OFFERS_UCX
+    flags |= welcome.offers_ucx * _OFFERS_UCX | welcome.decodes * _DECODES
     fixed = _WELCOME.pack(welcome.token, welcome.identity, flags, len(welcome.socket))
     return fixed + welcome.socket + welcome.record
 
@@ -249,6 +253,7 @@ def decode_welcome(body: bytes) -> Welcome:
         shares_memory=bool(flags & _SHARES_MEMORY),
         rdma=bool(flags & _RDMA),
         offers_ucx=bool(flags & _OFFERS_UCX),
+        decodes=bool(flags & _DECODES),
     )
 
 

@@ -42,6 +42,7 @@ from ucxstore.server.opening.opening import (
     NativeStorage,
     Storage,
     is_shared,
+    open_decoded,
     open_scratch,
     open_storage,
 )
@@ -440,6 +441,7 @@ def _terms_of(
         volatile=isinstance(opened, core.MemoryStorage) and not shared,
         shares_memory=offer is not None and options.ucx_shared_memory,
         offers_ucx=offer is not None,
+        decodes=options.decoded is not None,
     )
 
 
@@ -461,6 +463,7 @@ def _make_native(
         options.read_only,
         open_scratch(opened, options),
         options.max_sessions,
+        open_decoded(options),
     )
 
 

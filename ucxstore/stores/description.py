@@ -9,9 +9,9 @@ import zarr
 
 from ucxstore.base.keys import METADATA_NAMES
 from ucxstore.base.zarr_compat import ArrayV3Metadata, sync
+from ucxstore.codecs.chain import Chain
+from ucxstore.codecs.classify import ChunkKind, Sharded
 from ucxstore.pipeline import kind_of
-from ucxstore.pipeline.classify import ChunkKind, Sharded
-from ucxstore.pipeline.codecs.chain import Chain
 from ucxstore.stores.store import UcxStore
 
 type Way = Literal["DIRECT", "DECODE", "ENCODE", "FALLBACK"]

@@ -14,7 +14,7 @@ from zarr.core.chunk_grids import ChunkGrid
 from zarr.core.dtype import get_data_type_from_native_dtype
 from zarr.core.indexing import Indexer, get_indexer
 
-from ucxstore.pipeline.classify import Sharded, classify
+from ucxstore.codecs.classify import Sharded, classify
 from ucxstore.pipeline.geometry.runs import Runs
 from ucxstore.pipeline.indexes.index import Sharding
 from ucxstore.pipeline.shards.boxes import Boxes, Points, find_inner_chunks

@@ -10,8 +10,8 @@ from zarr.storage import MemoryStore
 
 from tests.pipeline.planning import spec_of
 from ucxstore import ChunkSizeError, ShardError
-from ucxstore.pipeline.classify import LeftToZarr, Sharded, classify
-from ucxstore.pipeline.codecs.chain import Chain
+from ucxstore.codecs.chain import Chain
+from ucxstore.codecs.classify import LeftToZarr, Sharded, classify
 from ucxstore.pipeline.indexes.index import MISSING, ShardIndex, Sharding
 
 NONE = 2**64 - 1

@@ -9,7 +9,7 @@ from zarr.core.array_spec import ArrayConfig, ArraySpec
 from zarr.core.buffer import cpu, default_buffer_prototype
 from zarr.core.dtype import UInt8
 
-from ucxstore.pipeline.classify import Sharded, classify
+from ucxstore.codecs.classify import Sharded, classify
 from ucxstore.pipeline.indexes.index import ShardIndex, Sharding
 from ucxstore.pipeline.shards.make import lay_out
 

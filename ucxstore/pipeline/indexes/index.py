@@ -13,8 +13,9 @@ from zarr.codecs import ShardingCodec
 from ucxstore.base.errors import ChunkSizeError, ShardError
 from ucxstore.base.zarr_compat import ArraySpec, numpy_buffer_prototype
 from ucxstore.client.byte_ranges import NativeRange
-from ucxstore.pipeline.classify import Sharded
-from ucxstore.pipeline.codecs.chain import Chain
+from ucxstore.codecs.chain import Chain
+from ucxstore.codecs.classify import Sharded
+from ucxstore.codecs.recipe import Recipe
 
 type Ints = npt.NDArray[np.int64]
 
@@ -47,6 +48,8 @@ class Sharding:
         The spec of an inner chunk.
     grid : tuple of int
         Inner chunks of a shard along each axis.
+    recipe : Recipe or None
+        Set where inner chunks are read as servers decode them. Then `chain` is raw.
     """
 
     codec: ShardingCodec
@@ -54,13 +57,14 @@ class Sharding:
     shape: tuple[int, ...]
     spec: ArraySpec
     grid: tuple[int, ...]
+    recipe: Recipe | None = None
 
     @classmethod
     def of(cls, kind: Sharded, spec: ArraySpec) -> Self:
         """Return the sharding of a shard with this spec."""
-        codec, chain = kind
+        codec, chain, recipe = kind
         inner = codec._get_chunk_spec(spec)
-        return cls(codec, chain, spec.shape, inner, codec._get_chunks_per_shard(spec))
+        return cls(codec, chain, spec.shape, inner, codec._get_chunks_per_shard(spec), recipe)
 
     @cached_property
     def count(self) -> int:
@@ -85,8 +89,13 @@ class Sharding:
     @cached_property
     def index_form(self) -> IndexForm:
         """The form of the index, by which it is decoded and checked."""
-        nbytes = self.chunk_nbytes if self.chain.raw else None
+        nbytes = self.stored_nbytes
         return IndexForm(self.codec.index_codecs, self.codec.index_location, self.grid, nbytes)
+
+    @cached_property
+    def stored_nbytes(self) -> int | None:
+        """Bytes of a stored inner chunk; ``None`` if they differ, as they are encoded."""
+        return self.chunk_nbytes if self.chain.raw and self.recipe is None else None
 
     @property
     def index_ranges(self) -> list[NativeRange]:
@@ -148,8 +157,8 @@ class ShardIndex:
         offsets = np.where(outside, _OUTSIDE, starts.astype(np.int64))
         offsets[missing] = MISSING
         sound = not (offsets == _OUTSIDE).any()
-        if sharding.chain.raw:
-            sound = sound and bool((missing | (lengths == sharding.chunk_nbytes)).all())
+        if sharding.stored_nbytes is not None:
+            sound = sound and bool((missing | (lengths == sharding.stored_nbytes)).all())
         return cls(offsets, lengths.astype(np.int64), version, sound)
 
     @property
@@ -180,7 +189,7 @@ class ShardIndex:
         if outside.any():
             where = sharding.coordinates(chunks[outside.argmax()])
             raise ShardError(f"{path}: its index says that inner chunk {where} is outside of it")
-        if sharding.chain.raw:
+        if sharding.stored_nbytes is not None:
             wrong = (offsets >= 0) & (lengths != sharding.chunk_nbytes)
             if wrong.any():
                 first = wrong.argmax()

@@ -183,6 +183,14 @@ class BoxMoves:
                 nbytes * len(starts[some]),
             )
 
+    def each_from_its_start(self, held: Mask) -> Iterator[Move]:
+        """Yield the move of each inner chunk that is held, counted from the chunk's own start."""
+        source, target, nbytes = self.each
+        offset, *rest, offsets = target
+        assert offsets is not None
+        for more in offsets[held].tolist():
+            yield Move(source, (offset + more, *rest, None), nbytes)
+
 
 @dataclass(frozen=True, slots=True)
 class PointMoves:
@@ -204,6 +212,10 @@ class PointMoves:
             zip(self.each, starts.tolist(), strict=True), held
         ):
             yield Move(shifted(source, start), target, nbytes)
+
+    def each_from_its_start(self, held: Mask) -> Iterator[Move]:
+        """Yield the moves of inner chunks that are held; see `BoxMoves.each_from_its_start`."""
+        yield from compress(self.each, held)
 
 
 def find_inner_chunks(indexer: Indexer, sharding: Sharding) -> list[Boxes] | list[Points]:

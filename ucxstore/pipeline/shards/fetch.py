@@ -5,9 +5,9 @@ from contextlib import nullcontext
 
 from ucxstore.base.errors import ShardError
 from ucxstore.client.requests import get
+from ucxstore.codecs.compressors import Bytes
 from ucxstore.pipeline.access import ChunkAccess
 from ucxstore.pipeline.budget import Claim
-from ucxstore.pipeline.codecs.compressors import Bytes
 from ucxstore.pipeline.indexes.index import ShardIndex
 from ucxstore.pipeline.shards.shard import Shard
 

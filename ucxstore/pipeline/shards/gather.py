@@ -1,6 +1,7 @@
 """Gather what to request of shards whose indexes are known: pure, no I/O."""
 
-from itertools import groupby
+from collections.abc import Iterable
+from itertools import groupby, repeat
 from operator import itemgetter
 
 from ucxstore.base.zarr_compat import NDBuffer, fill_value_or_default
@@ -23,6 +24,9 @@ class Gathering:
     ----------
     out : NDBuffer
         The user's array.
+    prefix : str
+        The store's prefix, where inner chunks are read as servers decode them. It is within their
+        names.
 
     Attributes
     ----------
@@ -34,9 +38,12 @@ class Gathering:
         The objects that hold the memory of the targets.
     chunks, targets : list
         Inner chunks that are decoded, as `Batch` has chunks, and the array that each is read into.
+    shards : dict of str
+        The keys of shards, by the names of their inner chunks as servers decode these.
     """
 
-    def __init__(self, out: NDBuffer) -> None:
+    def __init__(self, out: NDBuffer, prefix: str = "") -> None:
+        self.shards: dict[str, str] = {}
         self.out = out.as_numpy_array()
         self.runs = RunBatch()
         self.owners: list[object] = [self.out]
@@ -46,6 +53,7 @@ class Gathering:
         self._whole: list[bool] = []
         self._versions: dict[str, int] = {}
         self._address, *_ = describe(self.out)
+        self._prefix = prefix
 
     def add(self, shard: ShardRead, index: ShardIndex | None, target: NDBuffer) -> None:
         """Add what is wanted of a shard, and fill the parts that it does not hold.
@@ -87,12 +95,18 @@ class Gathering:
         array = target.as_numpy_array()
         address, *_ = describe(array)
         self.owners.append(array)
-        starts, _ = index.find(moving.chunks.chunks, shard.sharding, shard.path)
+        starts, lengths = index.find(moving.chunks.chunks, shard.sharding, shard.path)
         held = starts >= 0
         if not held.all():
             _fill(target, moving.chunks.only(~held), shard.sharding)
-        for move in moving.moves(starts, held):
-            self.runs.keys.append(shard.key)
+        if shard.sharding.recipe is None:
+            moves = moving.moves(starts, held)
+            keys: Iterable[str] = repeat(shard.key)
+        else:
+            moves = moving.each_from_its_start(held)
+            keys = self._names(shard, starts[held], lengths[held])
+        for move, key in zip(moves, keys, strict=False):
+            self.runs.keys.append(key)
             self.runs.sources.append(move.source)
             self.runs.targets.append(shifted(move.target, address - self._address))
             self.runs.sizes.append(ANY_SIZE)
@@ -108,15 +122,31 @@ class Gathering:
         if not held.all():
             _fill(target, inner.only(~held), sharding)
             inner, starts, lengths = inner.only(held), starts[held], lengths[held]
-        for (number, chunk_selection, out_selection), start, length in zip(
-            inner, starts.tolist(), lengths.tolist(), strict=True
-        ):
+        ranges: Iterable[tuple[str, NativeRange]]
+        if sharding.recipe is None:
+            ends = (starts + lengths).tolist()
+            pairs = zip(starts.tolist(), ends, strict=True)
+            ranges = ((shard.key, (1, start, end)) for start, end in pairs)
+        else:
+            names = self._names(shard, starts, lengths)
+            ranges = ((name, (1, 0, sharding.chunk_nbytes)) for name in names)
+        for (number, chunk_selection, out_selection), wanted in zip(inner, ranges, strict=True):
             name = InnerChunk(path, sharding, number)
             chunk = (name, sharding.spec, chunk_selection, out_selection, inner.whole)
             self.chunks.append(chunk)
             self.targets.append(target)
-            self._ranges.append((shard.key, (1, start, start + length)))
+            self._ranges.append(wanted)
             self._whole.append(inner.whole)
+
+    def _names(self, shard: ShardRead, starts: Ints, lengths: Ints) -> list[str]:
+        """Return the names of inner chunks as servers decode them."""
+        names = []
+        for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
+            name = f"{start}-{start + length}/{self._prefix}{shard.key}"
+            self.shards[name] = shard.key
+            self._versions[name] = self._versions[shard.key]
+            names.append(name)
+        return names
 
 
 def held_ranges(

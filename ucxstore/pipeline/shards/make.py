@@ -12,7 +12,7 @@ from zarr.codecs.sharding import SubchunkWriteOrder, _ShardIndex
 
 from ucxstore.base.zarr_compat import NDBuffer
 from ucxstore.client.memory import Layout, describe
-from ucxstore.pipeline.codecs.compressors import Bytes
+from ucxstore.codecs.compressors import Bytes
 from ucxstore.pipeline.indexes.index import Ints, Sharding
 from ucxstore.pipeline.merge import Merger
 from ucxstore.pipeline.shards.boxes import Boxes, Points, points_of

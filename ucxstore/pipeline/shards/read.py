@@ -26,6 +26,8 @@ class ShardReading:
     ----------
     access, batch
         The array of the batch is plain memory, which does not overlap itself.
+    decoded : ChunkAccess, optional
+        Where inner chunks are read as servers decode them, the access to these.
 
     Attributes
     ----------
@@ -33,10 +35,13 @@ class ShardReading:
         The results of shards that the store does not hold.
     """
 
-    def __init__(self, access: ChunkAccess, batch: Batch) -> None:
+    def __init__(
+        self, access: ChunkAccess, batch: Batch, decoded: ChunkAccess | None = None
+    ) -> None:
         self.missing: dict[int, GetResult] = {}
-        self._access = access
-        self._batch = batch
+        self.access = access
+        self.batch = batch
+        self._decoded = decoded
 
     async def read(self, shards: Sequence[ShardRead]) -> None:
         """Read all shards.
@@ -53,29 +58,33 @@ class ShardReading:
 
     async def _try(self, shards: list[ShardRead]) -> list[ShardRead]:
         """Read shards, and return those that were replaced in the meantime."""
-        indexes = await fetch_indexes(self._access, shards)
-        gathering = Gathering(self._batch.values)
-        targets = [shard.target(self._batch.values) for shard in shards]
+        indexes = await fetch_indexes(self.access, shards)
+        prefix = "" if self._decoded is None else self.access.key_prefix
+        gathering = Gathering(self.batch.values, prefix)
+        targets = [shard.target(self.batch.values) for shard in shards]
         for shard, index, target in zip(shards, indexes, targets, strict=True):
             gathering.add(shard, index, target)
 
-        changed = await self._read(gathering)
-        self._access.shard_indexes.drop(changed)
+        changed = {gathering.shards.get(key, key) for key in await self._read(gathering)}
+        self.access.shard_indexes.drop(changed)
         direct = decode = 0
         for shard, index, target in zip(shards, indexes, targets, strict=True):
             if shard.key in changed:
                 continue
-            shard.finish(target, self._batch)
+            shard.finish(target, self.batch)
             if index is None:
                 self.missing[shard.position] = GetResult(status="missing")
             direct += sum(len(moving.chunks.chunks) for moving in shard.wanted.direct)
             decode += sum(len(inner.chunks) for inner in shard.wanted.decode)
-        self._access.counters.add(direct=direct, decode=decode)
+        if self._decoded is None:
+            self.access.counters.add(direct=direct, decode=decode)
+        else:
+            self.access.counters.add(decoded=direct + decode)
         return [shard for shard in shards if shard.key in changed]
 
     async def _read(self, gathering: Gathering) -> set[str]:
-        """Move and decode inner chunks; return the keys of shards that have been replaced."""
-        runs, access = gathering.runs, self._access
+        """Move and decode inner chunks; return the keys of those that have been replaced."""
+        runs, access = gathering.runs, self._decoded or self.access
         changed: set[str] = set()
         async with access.channel.flight() as flight:
             if runs.keys:
@@ -96,7 +105,8 @@ class ShardReading:
 
     async def _decode(self, gathering: Gathering, groups: list[Group]) -> set[str]:
         name, *_ = gathering.chunks[0]
-        batch = Batch(gathering.chunks, self._batch.values)
-        decoding = Decoding(self._access, batch, name.sharding.chain, gathering.targets)
+        batch = Batch(gathering.chunks, self.batch.values)
+        access = self._decoded or self.access
+        decoding = Decoding(access, batch, name.sharding.chain, gathering.targets)
         await decoding.read(groups)
         return decoding.changed

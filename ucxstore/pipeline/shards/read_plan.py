@@ -21,8 +21,8 @@ from ucxstore.base.zarr_compat import (
     get_indexer,
 )
 from ucxstore.client.memory import may_receive
+from ucxstore.codecs.classify import Sharded
 from ucxstore.pipeline.batch import NOT_HOST, NOT_PLAIN, Batch, Plan
-from ucxstore.pipeline.classify import Sharded
 from ucxstore.pipeline.geometry.axes import Grid, grid_of
 from ucxstore.pipeline.geometry.runs import Move
 from ucxstore.pipeline.indexes.index import IndexForm, Ints, Sharding

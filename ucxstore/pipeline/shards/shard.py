@@ -9,8 +9,8 @@ import numpy.typing as npt
 from zarr.storage import StorePath
 
 from ucxstore.base.zarr_compat import ArraySpec
+from ucxstore.codecs.classify import Sharded
 from ucxstore.pipeline.batch import Batch, Chunk
-from ucxstore.pipeline.classify import Sharded
 from ucxstore.pipeline.indexes.index import MISSING, Ints, ShardIndex, Sharding
 
 

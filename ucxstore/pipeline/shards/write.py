@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from functools import partial
 
 from ucxstore.client.requests import delete, get, set_parts
+from ucxstore.codecs.compressors import Bytes
 from ucxstore.pipeline.access import ChunkAccess
 from ucxstore.pipeline.batch import Batch, Group, split_ranges
 from ucxstore.pipeline.budget import Claim
-from ucxstore.pipeline.codecs.compressors import Bytes
 from ucxstore.pipeline.scheduler import Scheduler
 from ucxstore.pipeline.shards.fetch import ATTEMPTS, fetch_indexes, replaced_too_often
 from ucxstore.pipeline.shards.gather import held_ranges

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from ucxstore.base.zarr_compat import ChunkGrid, get_indexer
 from ucxstore.client.memory import is_plain
+from ucxstore.codecs.classify import Sharded
 from ucxstore.pipeline.batch import NOT_HOST, NOT_PLAIN, Batch, Plan
-from ucxstore.pipeline.classify import Sharded
 from ucxstore.pipeline.geometry.costs import are_short
 from ucxstore.pipeline.indexes.index import Ints, Sharding
 from ucxstore.pipeline.shards.boxes import Boxes, find_inner_chunks

@@ -33,6 +33,7 @@ class WorkerKeywords(TypedDict, total=False):
     storage_options: Mapping[str, str] | None
     write_budget: int | str | None
     scratch_limit: int | str | None
+    decoded: int | str | None
     when_full: str | None
     local: bool
     socket: str | os.PathLike[str] | None
@@ -115,6 +116,10 @@ class ServerKeywords(WorkerKeywords, total=False):
         unlimited; memory:// offers it anyway, within its own memory (default: none, but of
         memory://). All scratch spaces together take so much. A read-only server of memory needs it,
         too.
+    decoded : int | str | None
+        Decode the chunks of compressed arrays here, once for all readers, and keep so much of the
+        decoded chunks, such as 32GiB (default: none). Readers on this host map it or copy it, as
+        chunks that are not compressed. What is not decoded here, readers decode.
     memory : int | str | None
         Memory for the values of memory://, such as 64GiB; when_full says what happens beyond it
         (default: 80 % of what the control group or the machine has). Scratch spaces take of it,

@@ -237,6 +237,16 @@ class ServerOptions:
         default_text="none, but of memory://",
         group="memory",
     )
+    decoded: int | None = option(
+        None,
+        "decode the chunks of compressed arrays here, once for all readers, and keep so much of "
+        "them, such as 32GiB",
+        """Readers on this host map or copy them, as chunks that are not compressed. Readers decode
+        all others.""",
+        form="size",
+        check=partial(checks.check_size, least=checks.LEAST_MEMORY),
+        default_text="none",
+    )
     memory: int | None = option(
         None,
         "memory for the values of memory://, such as 64GiB; when_full says what happens beyond it",

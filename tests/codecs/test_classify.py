@@ -9,8 +9,8 @@ from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, ZstdCodec
 from zarr.codecs._v2 import V2Codec
 
 from tests.pipeline.planning import RAW, V2_RAW, chain_of, spec_of
-from ucxstore.pipeline.classify import LeftToZarr, Sharded, classify
-from ucxstore.pipeline.codecs.chain import Chain
+from ucxstore.codecs.chain import Chain
+from ucxstore.codecs.classify import LeftToZarr, Sharded, classify
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,9 @@ _BLOSC_HEADER = struct.Struct("<BBBBIII")  # versions, flags, item size; sizes: 
 _LZ4_HEADER = struct.Struct("<I")
 _ZSTD_MAGIC = 0xFD2FB528
 
+# What a header may announce in place of a size.
+NOTHING, UNSAID = -1, -2
+
 
 class Compressor(NamedTuple):
     """A compressor that can decode into given memory.
@@ -31,15 +34,20 @@ class Compressor(NamedTuple):
     ----------
     decode : callable
         Decodes its first argument into its second, which is contiguous and writable.
-    holds : callable
-        Tells whether decoding a value either gives exactly so many bytes or raises.
+    announced : callable
+        Returns how many bytes the header of a value announces; `NOTHING` where that is no header,
+        and `UNSAID` where it does not say.
     check : callable
         Raises if the decoder would read beyond the value's end.
     """
 
     decode: Callable[[Bytes, Bytes], object]
-    holds: Callable[[Bytes, int], bool]
+    announced: Callable[[Bytes], int]
     check: Callable[[Bytes], None]
+
+    def holds(self, data: Bytes, nbytes: int) -> bool:
+        """Tell whether decoding a value either gives exactly so many bytes or raises."""
+        return self.announced(data) in {nbytes, UNSAID}
 
 
 def compressor_of(codec: object) -> Compressor | None:
@@ -58,8 +66,11 @@ def is_blosc(compressor: Compressor) -> bool:
     return compressor is _BLOSC
 
 
-def _blosc_holds(data: Bytes, nbytes: int) -> bool:
-    return data.size >= _BLOSC_HEADER.size and _BLOSC_HEADER.unpack_from(data)[4] == nbytes
+def _blosc_announced(data: Bytes) -> int:
+    if data.size < _BLOSC_HEADER.size:
+        return NOTHING
+    nbytes: int = _BLOSC_HEADER.unpack_from(data)[4]
+    return nbytes
 
 
 def _check_blosc(data: Bytes) -> None:
@@ -68,11 +79,14 @@ def _check_blosc(data: Bytes) -> None:
         raise RuntimeError(f"error during blosc decompression: cut off after {data.size} bytes")
 
 
-def _lz4_holds(data: Bytes, nbytes: int) -> bool:
-    return data.size >= _LZ4_HEADER.size and _LZ4_HEADER.unpack_from(data) == (nbytes,)
+def _lz4_announced(data: Bytes) -> int:
+    if data.size < _LZ4_HEADER.size:
+        return NOTHING
+    (nbytes,) = _LZ4_HEADER.unpack_from(data)
+    return int(nbytes)
 
 
-def _zstd_holds(data: Bytes, nbytes: int) -> bool:
+def _zstd_announced(data: Bytes) -> int:
     """Read the header: a magic number, a descriptor, and in most frames the size.
 
     See RFC 8878, 3.1.1. numcodecs raises if more frames follow than fit, and for a frame without a
@@ -80,15 +94,15 @@ def _zstd_holds(data: Bytes, nbytes: int) -> bool:
     """
     header = data[:18].tobytes()
     if len(header) < 6 or int.from_bytes(header[:4], "little") != _ZSTD_MAGIC:
-        return False
+        return NOTHING
     descriptor = header[4]
     single = descriptor >> 5 & 1
     start = 5 + (1 - single) + (0, 1, 2, 4)[descriptor & 3]
     length = (single, 2, 4, 8)[descriptor >> 6]
     if length == 0:
-        return True
+        return UNSAID
     size = int.from_bytes(header[start : start + length], "little")
-    return size + (256 if length == 2 else 0) == nbytes
+    return size + (256 if length == 2 else 0)
 
 
 def _unchecked(data: Bytes) -> None:
@@ -96,9 +110,9 @@ def _unchecked(data: Bytes) -> None:
 
 
 # Decoding needs only the value, so one codec object serves for all of its class.
-_BLOSC = Compressor(Blosc().decode, _blosc_holds, _check_blosc)
-_LZ4 = Compressor(LZ4().decode, _lz4_holds, _unchecked)
-_ZSTD = Compressor(Zstd().decode, _zstd_holds, _unchecked)
+_BLOSC = Compressor(Blosc().decode, _blosc_announced, _check_blosc)
+_LZ4 = Compressor(LZ4().decode, _lz4_announced, _unchecked)
+_ZSTD = Compressor(Zstd().decode, _zstd_announced, _unchecked)
 
 _COMPRESSORS: dict[type, Compressor] = {
     BloscCodec: _BLOSC,

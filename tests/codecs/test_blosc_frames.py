@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from numcodecs.blosc import Blosc
 
-from ucxstore.pipeline.codecs.blosc_frames import PREFIX_BYTES, split
+from ucxstore.codecs.blosc_frames import PREFIX_BYTES, split
 
 
 def encoded(values: np.ndarray, **options: object) -> np.ndarray:

@@ -17,8 +17,8 @@ from ucxstore.base.zarr_compat import (
     V2Codec,
     resolve_aa_specs,
 )
-from ucxstore.pipeline.codecs.buffers import allocate, chunk_in, contiguous_chunk
-from ucxstore.pipeline.codecs.compressors import Bytes, Compressor, compressor_of
+from ucxstore.codecs.buffers import allocate, chunk_in, contiguous_chunk
+from ucxstore.codecs.compressors import Bytes, Compressor, compressor_of
 
 # What compressors add to data that they cannot compress: lz4 one byte in 255, the others less.
 # Checksums and headers add a few bytes each.

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ucxstore.pipeline.codecs.compressors import Bytes
+from ucxstore.codecs.compressors import Bytes
 
 # Versions of the format and the compressor, flags, item size; sizes: decoded, of a block, encoded.
 _HEADER = struct.Struct("<BBBBIII")

@@ -6,7 +6,7 @@ depends on the selection, too.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from zarr.abc.codec import ArrayArrayCodec, BytesBytesCodec, Codec
@@ -21,8 +21,11 @@ from ucxstore.base.zarr_compat import (
     evolve_codecs,
     resolve_aa_specs,
 )
-from ucxstore.pipeline.codecs.chain import Chain
-from ucxstore.pipeline.codecs.compressors import compressor_of
+from ucxstore.codecs.chain import Chain
+from ucxstore.codecs.compressors import compressor_of
+
+if TYPE_CHECKING:
+    from ucxstore.codecs.recipe import Recipe
 
 UNKNOWN_CODECS = "ucxstore does not handle its codecs or its dtype"
 UNKNOWN_SHARDS = "ucxstore does not handle the codecs of its shards"
@@ -43,10 +46,13 @@ class Sharded(NamedTuple):
     codec : ShardingCodec
     inner : Chain
         The codecs of inner chunks.
+    recipe : Recipe or None
+        Set where inner chunks are read as servers decode them. Then `inner` is raw.
     """
 
     codec: ShardingCodec
     inner: Chain
+    recipe: "Recipe | None" = None
 
 
 class LeftToZarr(NamedTuple):

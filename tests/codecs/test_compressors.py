@@ -6,7 +6,7 @@ import pytest
 import zarr.codecs
 from zarr.codecs import numcodecs as wrapped
 
-from ucxstore.pipeline.codecs.compressors import Bytes, compressor_of
+from ucxstore.codecs.compressors import Bytes, compressor_of
 
 DATA = np.arange(1000, dtype="f4")
 

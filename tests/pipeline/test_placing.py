@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ucxstore.base.native import core
 from ucxstore.client.memory import describe
-from ucxstore.pipeline.codecs import buffers as scratch
+from ucxstore.pipeline import placing
 
 
 @given(
@@ -32,9 +32,9 @@ def test_values_come_to_their_place_and_nowhere_else(
     array, expected = np.zeros(shape, dtype), np.zeros(shape, dtype)
     expected[place] = values.view(dtype).reshape(counts, order=order)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scratch, "LARGE_BYTES", 0 if past_caches else 1 << 60)
-        patch.setattr(scratch, "LEAST_ROW_BYTES", 0)
-        scratch.put(values, array[place], order, array_nbytes=array.nbytes)
+        patch.setattr(placing, "LARGE_BYTES", 0 if past_caches else 1 << 60)
+        patch.setattr(placing, "LEAST_ROW_BYTES", 0)
+        placing.put(values, array[place], order, array_nbytes=array.nbytes)
     assert array.tobytes() == expected.tobytes()
 
 
