@@ -123,6 +123,12 @@ def report(server: str, now: "ServerStats", before: "ServerStats | None" = None)
             f"cache {now['cache_hits']:,} hits ({part:.0%}), {now['cache_misses']:,} misses, "
             f"{size_text(now['cached_bytes'])} held"
         )
+    if now["decoded_limit"]:
+        lines.append(
+            f"dec   {now['decoded']:,} chunks decoded, {now['decoded_hits']:,} hits, "
+            f"{now['decodes_failed']:,} left to clients, {size_text(now['decoded_bytes'])} of "
+            f"{size_text(now['decoded_limit'])} held"
+        )
     if before is not None:
         seconds = max(now["uptime_s"] - before["uptime_s"], 1e-9)
         gets, sent, seen, bytes_seen, sets, received = (

@@ -64,6 +64,30 @@ def digest_of(text: str) -> str:
     return sha256(text.encode()).hexdigest()[:_DIGEST_CHARS]
 
 
+def fault_of(chain: Chain, spec: ArraySpec) -> str:
+    """Return why a server does not decode chunks of this chain; empty if it does.
+
+    What it decodes is from outside. So it calls no codec that could put out any number of bytes, as
+    a small value may unfold to very many, and none that executes what it reads, as pickles do.
+    """
+    compressors: list[object] = list(chain.outer)
+    filters: list[object] = list(chain.arrays)
+    if type(chain.serializer) is V2Codec:
+        filters += chain.serializer.filters or ()
+        if chain.serializer.compressor is not None:
+            compressors.append(chain.serializer.compressor)
+    for codec in compressors:
+        if bounded_of(codec) is None:
+            return f"{type(codec).__name__} may put out any number of bytes"
+    for codec in filters:
+        if not is_filter(codec):
+            return f"{type(codec).__name__} is no filter that a server applies"
+    nbytes = chunk_nbytes(spec)
+    if not 0 < max(nbytes, chain.values_nbytes(spec)) < _MOST_NBYTES:
+        return f"its chunks have {nbytes} bytes"
+    return ""
+
+
 def recipe_of(chain: Chain, spec: ArraySpec) -> Recipe | None:
     """Return the recipe of encoded chunks; ``None`` if no server decodes them.
 
@@ -73,7 +97,7 @@ def recipe_of(chain: Chain, spec: ArraySpec) -> Recipe | None:
     spec : ArraySpec
         The spec of a chunk.
     """
-    if chain.raw or _fault_of(chain) or not chunk_nbytes(spec):
+    if chain.raw or fault_of(chain, spec):
         return None
     old = type(chain.codecs[-1]) is V2Codec
     zarr_format: Literal[2, 3] = 2 if old else 3
@@ -214,12 +238,10 @@ def _prepare(text: str) -> Prepared | str:
     chain = classify(evolve_codecs(codecs, spec), spec)
     if not isinstance(chain, Chain):
         return "its codecs or its dtype are not known here"
-    fault = _fault_of(chain)
+    fault = fault_of(chain, spec)
     if fault:
         return fault
     nbytes = chunk_nbytes(spec)
-    if not 0 < max(nbytes, chain.values_nbytes(spec)) < _MOST_NBYTES:
-        return f"chunks of {nbytes} bytes"
     chain, outer = _with_bounds(chain)
     return Prepared(digest_of(text), nbytes, chain, spec, outer)
 
@@ -234,24 +256,3 @@ def _with_bounds(chain: Chain) -> tuple[Chain, tuple[Bounded, ...]]:
     return replace(chain, outer=(), serializer=serializer), tuple(
         each for each in outer if each is not None
     )
-
-
-def _fault_of(chain: Chain) -> str:
-    """Return why a server does not decode chunks of this chain; empty if it does.
-
-    What it decodes is from outside. So it calls no codec that could put out any number of bytes, as
-    a small value may unfold to very many, and none that executes what it reads, as pickles do.
-    """
-    compressors: list[object] = list(chain.outer)
-    filters: list[object] = list(chain.arrays)
-    if type(chain.serializer) is V2Codec:
-        filters += chain.serializer.filters or ()
-        if chain.serializer.compressor is not None:
-            compressors.append(chain.serializer.compressor)
-    for codec in compressors:
-        if bounded_of(codec) is None:
-            return f"{type(codec).__name__} may put out any number of bytes"
-    for codec in filters:
-        if not is_filter(codec):
-            return f"{type(codec).__name__} is no filter that a server applies"
-    return ""

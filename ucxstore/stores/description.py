@@ -11,10 +11,13 @@ from ucxstore.base.keys import METADATA_NAMES
 from ucxstore.base.zarr_compat import ArrayV3Metadata, sync
 from ucxstore.codecs.chain import Chain
 from ucxstore.codecs.classify import ChunkKind, Sharded
+from ucxstore.codecs.recipe import fault_of
 from ucxstore.pipeline import kind_of
+from ucxstore.pipeline.access import access_to
+from ucxstore.pipeline.array_chunks import spec_of
 from ucxstore.stores.store import UcxStore
 
-type Way = Literal["DIRECT", "DECODE", "ENCODE", "FALLBACK"]
+type Way = Literal["DIRECT", "DECODED", "DECODE", "ENCODE", "FALLBACK"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +41,11 @@ class ArrayDescription:
         The values that are stored for its chunks or shards, and their bytes.
     most_values : int
         How many there are if none is missing.
-    read, write : {"DIRECT", "DECODE", "ENCODE", "FALLBACK"}
+    read, write : {"DIRECT", "DECODED", "DECODE", "ENCODE", "FALLBACK"}
         Which way whole chunks go.
     reason : str
-        Why they are left to zarr's own pipeline; empty unless they are.
+        Why they are left to zarr's own pipeline, or are not decoded by servers that decode; empty
+        unless they are.
     """
 
     name: str
@@ -108,6 +112,9 @@ def _describe(found: Any, name: str, store: UcxStore) -> Description:
 def _describe_array(array: Any, name: str, store: UcxStore) -> ArrayDescription:
     kind = kind_of(array.async_array)
     read, write, reason = _ways(kind)
+    if read == "DECODE" and access_to(store).channel.decodes:
+        reason = _why_undecoded(array, kind)
+        read = "DECODE" if reason else "DECODED"
     values, nbytes = _measure(array.path, store)
     # Chunks that differ in size have no shape in common.
     is_old = not isinstance(array.metadata, ArrayV3Metadata)
@@ -140,6 +147,15 @@ def _ways(kind: ChunkKind) -> tuple[Way, Way, str]:
     if not isinstance(chain, Chain):
         return "FALLBACK", "FALLBACK", chain.reason
     return ("DIRECT", "DIRECT", "") if chain.raw else ("DECODE", "ENCODE", "")
+
+
+def _why_undecoded(array: Any, kind: ChunkKind) -> str:
+    """Return why servers do not decode the chunks of an array; empty if they do."""
+    spec = spec_of(array.metadata)
+    if isinstance(kind, Sharded):
+        return fault_of(kind.inner, kind.codec._get_chunk_spec(spec))
+    assert isinstance(kind, Chain)
+    return fault_of(kind, spec)
 
 
 def _codecs(array: Any, kind: ChunkKind) -> Iterator[str]:
