@@ -259,14 +259,19 @@ void fold(std::uint32_t&, const std::byte*&, std::size_t&) {}
 
 #endif
 
+std::uint32_t extend_without_folding(std::uint32_t crc, const std::byte* bytes,
+                                     std::size_t length) {
+    return kHasInstruction ? extend_by_instruction(crc, bytes, length)
+                           : extend_by_table(crc, bytes, length);
+}
+
 std::uint32_t extend(std::uint32_t crc, std::span<const std::byte> text) {
     const std::byte* bytes = text.data();
     std::size_t length = text.size();
     if (kFolds && length >= kLeastFolded) {
         fold(crc, bytes, length);
     }
-    return kHasInstruction ? extend_by_instruction(crc, bytes, length)
-                           : extend_by_table(crc, bytes, length);
+    return extend_without_folding(crc, bytes, length);
 }
 
 }  // namespace
@@ -281,6 +286,10 @@ std::uint32_t crc32c(std::span<const ucp_dt_iov_t> pieces) {
         crc = crc32c({static_cast<const std::byte*>(piece.buffer), piece.length}, crc);
     }
     return crc;
+}
+
+std::uint32_t crc32c_by_instruction(std::span<const std::byte> bytes, std::uint32_t before) {
+    return ~extend_without_folding(~before, bytes.data(), bytes.size());
 }
 
 std::uint32_t crc32c_by_table(std::span<const std::byte> bytes, std::uint32_t before) {

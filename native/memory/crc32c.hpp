@@ -15,7 +15,9 @@ std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before = 0)
 // Of all these pieces, one after another.
 std::uint32_t crc32c(std::span<const ucp_dt_iov_t> pieces);
 
-// The same by tables, as on processors without that instruction.
+// The same by the instruction alone, as on processors whose vectors don't multiply polynomials; by
+// tables, as on those without that instruction.
+std::uint32_t crc32c_by_instruction(std::span<const std::byte> bytes, std::uint32_t before = 0);
 std::uint32_t crc32c_by_table(std::span<const std::byte> bytes, std::uint32_t before = 0);
 
 // Of bytes with the checksum `first`, and `second_length` ones behind them, with `second`.

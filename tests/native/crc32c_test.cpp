@@ -44,6 +44,7 @@ TEST(Crc32c, IsThatOfTheStandard) {
     };
     for (const auto& [bytes, sum] : known) {
         EXPECT_EQ(crc32c(bytes), sum);
+        EXPECT_EQ(crc32c_by_instruction(bytes), sum);
         EXPECT_EQ(crc32c_by_table(bytes), sum);
     }
 }
@@ -55,10 +56,27 @@ TEST(Crc32c, IsTheSameByInstructionByTableAndByDefinition) {
             const auto part = std::span(bytes).subspan(begin, length);
             const std::uint32_t sum = by_definition(part);
             ASSERT_EQ(crc32c(part), sum) << begin << " " << length;
+            ASSERT_EQ(crc32c_by_instruction(part), sum) << begin << " " << length;
             ASSERT_EQ(crc32c_by_table(part), sum) << begin << " " << length;
         }
         const auto rest = std::span(bytes).subspan(begin);
         EXPECT_EQ(crc32c(rest), by_definition(rest));
+    }
+}
+
+// Its longest stretches begin at 12 KiB.
+TEST(Crc32c, IsTheSameByInstructionForLongTexts) {
+    const Bytes bytes = pattern(40'000, 4);
+    for (const std::size_t length :
+         {12'287, 12'288, 12'289, 13'056, 24'575, 24'576, 36'864, 37'639, 39'990}) {
+        for (const std::size_t begin : {0, 1, 7}) {
+            const auto part = std::span(bytes).subspan(begin, length);
+            EXPECT_EQ(crc32c_by_instruction(part), by_definition(part)) << begin << " " << length;
+            const auto first = part.first(length / 3);
+            EXPECT_EQ(crc32c_by_instruction(part.subspan(length / 3), crc32c_by_table(first)),
+                      by_definition(part))
+                << begin << " " << length;
+        }
     }
 }
 
