@@ -1,7 +1,10 @@
 #include "threads/event_thread.hpp"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <utility>
 
 #include "base/status.hpp"
@@ -9,6 +12,12 @@
 #include "threads/quiet_thread.hpp"
 
 namespace ucxstore::threads {
+namespace {
+
+// So long it takes until a thread that waits is awake, where a processor is free.
+constexpr std::chrono::microseconds kWakes{100};
+
+}  // namespace
 
 EventThread::EventThread(Driver& driver, std::string name)
     : driver_(driver), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
@@ -88,6 +97,15 @@ int EventThread::sleep(int timeout_ms) {
     return wait(timeout_ms);
 }
 
+// A lock goes to whoever asks first once it is free, so a thread that has more to do would have it
+// back before a caller is awake.
+void EventThread::let_in() {
+    const base::TimePoint end = base::Clock::now() + kWakes;
+    while (waiting_.load(std::memory_order_relaxed) > 0 && base::Clock::now() < end) {
+        sched_yield();
+    }
+}
+
 void EventThread::handle(int count) {
     tasks_.end_sleep();
     for (int i = 0; i < count; ++i) {
@@ -113,6 +131,7 @@ void EventThread::run() {
         const int timeout_ms = begin_sleep();
         turn.unlock();
         const int count = sleep(timeout_ms);
+        let_in();
         turn.lock();
         bound_.bind();
         handle(count);

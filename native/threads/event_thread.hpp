@@ -49,7 +49,9 @@ class EventThread : public TaskThread {
     // The same, once the thread has done what it is at; false only where that has stopped.
     template <typename Work>
     bool wait_and_stand_in(const Work& work) {
+        waiting_.fetch_add(1, std::memory_order_relaxed);
         const base::Lock lock(turn_);
+        waiting_.fetch_sub(1, std::memory_order_relaxed);
         return run_in_turn(work);
     }
 
@@ -69,6 +71,7 @@ class EventThread : public TaskThread {
     void run();
     int begin_sleep() REQUIRES(turn_);
     int sleep(int timeout_ms);
+    void let_in();
     void handle(int count) REQUIRES(turn_);
     template <typename Work>
     bool run_in_turn(const Work& work) REQUIRES(turn_) {
@@ -90,6 +93,7 @@ class EventThread : public TaskThread {
     // To have it is to be the thread, for all that only the thread may do. The thread has it but
     // for its sleep.
     base::Mutex turn_;
+    std::atomic<int> waiting_ = 0;  // for it: callers of wait_and_stand_in()
     ThreadBound bound_{ThreadBound::Later()};
     bool stopped_ GUARDED_BY(turn_) = false;
     base::TimePoint wakes_at_ GUARDED_BY(turn_) = base::TimePoint::min();  // at the latest
