@@ -136,6 +136,9 @@ bool LocalLink::send_file(const Pointer& operation) {
 }
 
 bool LocalLink::send_segment(const Pointer& operation, client::Item& item, std::uint32_t index) {
+    if (socket_.has_more()) {
+        return false;  // the turn is over, or the server is behind
+    }
     const client::Memory& memory = *item.memory;
     local::LocalValueHeader header{
         conversation_.value_header(*operation, index, local::kUploadSegmentBytes), local::kInBody};

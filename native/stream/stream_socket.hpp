@@ -115,6 +115,8 @@ class StreamSocket {
     bool send(OutMessage message);
     // Sends more of what waits. As above.
     bool flush();
+    // Whether a message is being sent now: this is inside of its `sent`.
+    bool flushes() const { return flushing_; }
     // Whether something waits, for the kernel or for the next turn.
     bool has_more() const { return !out_.empty() && !ended_; }
 

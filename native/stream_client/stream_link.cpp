@@ -21,6 +21,9 @@ using namespace std::chrono_literals;
 
 constexpr auto kRest = 100ms;
 
+// A moment for whoever waits for the thread, and long beside what it takes to begin another turn.
+constexpr auto kTurn = 1ms;
+
 // How often a caller that reads looks whether others have ended its operation.
 constexpr auto kLook = 20ms;
 
@@ -142,12 +145,16 @@ void StreamLink::end(base::ErrorKind kind, std::string_view message, bool lost) 
     due_(base::TimePoint::min());
 }
 
+void StreamLink::begin_turn() { turn_end_ = base::Clock::now() + kTurn; }
+
 bool StreamLink::move_once(bool reads) {
+    begin_turn();
     try {
         const bool more = reads && socket_.read();
-        if (waits_) {
+        if (socket_.has_more()) {
             waits_ = socket_.flush();
             pump();  // what has gone may be the rest of a cancelled one, which tells nobody
+            go_on();
         }
         if (socket_.ended()) {
             end(base::ErrorKind::server_lost, why_gone(), true);
@@ -166,9 +173,25 @@ void StreamLink::move() {
         return;
     }
     if (move_once(!caller_reads_)) {
-        thread_->post([self = shared_from_this()] { self->move(); });
+        post_move();
     }
     watch(watched_);
+}
+
+void StreamLink::post_move() {
+    if (!move_posted_) {
+        thread_->post([self = shared_from_this()] {
+            self->move_posted_ = false;
+            self->move();
+        });
+        move_posted_ = true;
+    }
+}
+
+void StreamLink::go_on() {
+    if (!closed_ && !waits_ && socket_.has_more() && !socket_.flushes()) {
+        post_move();
+    }
 }
 
 void StreamLink::watch(bool readable) {
@@ -197,7 +220,7 @@ void StreamLink::end_reading(bool more) {
     caller_reads_ = false;
     caller_writes_ = false;
     if (more) {
-        thread_->post([self = shared_from_this()] { self->move(); });
+        post_move();
     }
     if (conversation_.empty()) {
         rest();
@@ -230,6 +253,7 @@ base::TimePoint StreamLink::tick(base::TimePoint now) {
 // ---- what is sent ----
 
 void StreamLink::start_in_turn(const Pointer& operation, bool caller_reads) {
+    begin_turn();
     conversation_.start(operation);
     if (!operation->registered) {
         return;
@@ -246,6 +270,7 @@ void StreamLink::start_in_turn(const Pointer& operation, bool caller_reads) {
 
 void StreamLink::send(stream::OutMessage message) {
     waits_ = socket_.send(std::move(message)) || waits_;
+    go_on();
     watch(watched_);
     due_(socket_.look_at());
 }

@@ -111,9 +111,16 @@ class StreamLink : public client::Link,
 
     void start_in_turn(const Pointer& operation, bool caller_reads);
     void fail_closed(client::Operation& operation) const;
-    // Sends what waits, and reads what has come; returns whether there may be more to read.
+    void begin_turn();
+    bool is_in_time() const { return base::Clock::now() < turn_end_; }
+    bool reads_on(std::uint64_t bytes) override { return bytes < kTurnBytes && is_in_time(); }
+    bool sends_on() override { return is_in_time(); }
+    // A turn: sends what waits, and reads what has come; returns whether there may be more to read.
     bool move_once(bool reads);
     void move();
+    void post_move();
+    // Has the thread send what waits for another turn, and not for room.
+    void go_on();
     void watch(bool readable);
     void rest();
     bool begin_reading(const client::Operation& operation);
@@ -132,6 +139,9 @@ class StreamLink : public client::Link,
     const bool encrypted_;
     std::optional<Filling> filling_;
     bool waits_ = false;  // for the socket to take more
+    // Others come between turns: callers, tasks and deadlines.
+    base::TimePoint turn_end_ = base::TimePoint::min();
+    bool move_posted_ = false;
 
     // A caller that waits reads the replies itself. Then the thread does not, nor is it woken for
     // them; nor for a moment after that, as callers that wait come one after the other.

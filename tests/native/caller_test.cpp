@@ -1,10 +1,14 @@
 // Callers that wait, and read the replies themselves meanwhile.
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <atomic>
 #include <thread>
 
+#include "client/array.hpp"
 #include "client/batch.hpp"
 #include "local_client/local_client.hpp"
 #include "local_server/local_thread.hpp"
@@ -26,6 +30,16 @@ bool becomes(const std::function<bool()>& true_) {
     }
     return false;
 }
+
+// The driver of a thread that has one link.
+struct Ticking final : threads::TaskThread::Driver {
+    void tick(base::TimePoint now) override {
+        due = link == nullptr ? base::TimePoint::max() : link->tick(now);
+    }
+    base::TimePoint deadline() const override { return due; }
+    base::TimePoint due = base::TimePoint::max();
+    std::shared_ptr<StreamLink> link;
+};
 
 class Caller : public testing::Test {
   protected:
@@ -146,14 +160,7 @@ TEST_F(Caller, ADeadlineThatIsSetHereWakesTheThread) {
 // The thread was at work when the caller came: it starts the operation, and the caller has not
 // begun to read. Nobody read the reply then, until a time of rest was over.
 TEST_F(Caller, WhoComesWhileTheThreadIsAtWorkIsAnsweredAtOnce) {
-    struct Ticking final : threads::TaskThread::Driver {
-        void tick(base::TimePoint now) override {
-            due = link == nullptr ? base::TimePoint::max() : link->tick(now);
-        }
-        base::TimePoint deadline() const override { return due; }
-        base::TimePoint due = base::TimePoint::max();
-        std::shared_ptr<StreamLink> link;
-    } driver;
+    Ticking driver;
     const auto thread = std::make_shared<threads::EventThread>(driver, "test");
     ControlPair pair = control_pair();
     const Token token = new_token();
@@ -192,6 +199,110 @@ TEST_F(Caller, WhoComesWhileTheThreadIsAtWorkIsAnsweredAtOnce) {
     held->close();
     thread->stop();
     driver.link.reset();
+}
+
+// A link over TCP whose server says nothing, and takes all that is sent: the kernel drops it, which
+// takes less time than to encrypt it. So the link hardly ever waits for room.
+class GreedyServer : public testing::Test {
+  protected:
+    static constexpr std::int64_t kRow = 1 << 20;
+    static constexpr std::int64_t kRows = 2 * 1024;
+    static constexpr std::int64_t kMuch = 256 * kRow;
+
+    GreedyServer() {
+        const Fd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        sockaddr_in address{};
+        address.sin_family = AF_INET;
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        socklen_t size = sizeof(address);
+        auto* const generic = reinterpret_cast<sockaddr*>(&address);
+        Fd ours(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        if (bind(listener.get(), generic, size) != 0 || listen(listener.get(), 1) != 0 ||
+            getsockname(listener.get(), generic, &size) != 0 ||
+            connect(ours.get(), generic, size) != 0) {
+            throw std::runtime_error("a pair of TCP sockets");
+        }
+        peer = Fd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+        SessionKeys keys{};
+        keys.send.fill(1);
+        link = std::make_shared<StreamLink>(
+            thread, std::move(ours), new_token(), "server",
+            [this](base::TimePoint due) { driver.due = std::min(driver.due, due); },
+            Protection{.keys = keys});
+        thread->post_and_wait([this] {
+            driver.link = link;
+            link->begin();
+        });
+        takes = std::thread([this] { take_all(); });
+    }
+    ~GreedyServer() override {
+        link->close();
+        takes.join();
+        waits.join();
+        thread->stop();
+        driver.link.reset();
+    }
+
+    // Calls `come` again and again during a set of 2 GiB, which are the same MiB again and again.
+    // Returns how much of it has gone at most until a call has come back.
+    std::int64_t most_before(const std::function<void()>& come) {
+        const std::vector<std::int64_t> shape{kRows, kRow};
+        const std::vector<std::int64_t> strides{0, 1};
+        const Memory all(row.data(), Array::strided(row.data(), shape, strides, 1).layout());
+        const auto set = set_operation({{"key", all}});
+        waits = std::thread([this, set] {
+            link->submit(set);
+            EXPECT_TRUE(link->wait_for(*set, kPatience));
+        });
+        EXPECT_TRUE(becomes([&] { return taken > 0; }));
+        std::int64_t most = 0;
+        while (taken < kRows * kRow / 2) {
+            const std::int64_t before = taken;
+            come();
+            most = std::max(most, taken - before);
+        }
+        link->cancel(set);
+        EXPECT_TRUE(becomes([&] { return set->done(); }));
+        EXPECT_LT(taken, kRows * kRow);
+        EXPECT_EQ(error_of([&] { set->check(); }), ErrorKind::cancelled);
+        return most;
+    }
+
+    Bytes row = pattern(kRow);
+    Ticking driver;
+    const std::shared_ptr<threads::EventThread> thread =
+        std::make_shared<threads::EventThread>(driver, "test");
+    std::shared_ptr<StreamLink> link;
+    Fd peer;
+    std::atomic<std::int64_t> taken = 0;
+    std::thread takes;
+    std::thread waits;
+
+  private:
+    void take_all() {
+        ssize_t got = 0;
+        while ((got = recv(peer.get(), nullptr, 64ull * kRow, MSG_TRUNC)) > 0) {
+            taken += got;
+        }
+    }
+};
+
+TEST_F(GreedyServer, TasksHaveTheirTurnsMeanwhile) {
+    EXPECT_LT(most_before([&] { thread->post_and_wait([] {}); }), kMuch);
+}
+
+TEST_F(GreedyServer, CallersHaveTheirTurnsMeanwhile) {
+    EXPECT_LT(most_before([&] { thread->wait_and_stand_in([] {}); }), kMuch);
+}
+
+TEST_F(GreedyServer, DeadlinesAreKeptMeanwhile) {
+    EXPECT_LT(most_before([&] {
+                  const auto get = get_operation({{"other"}}, 0.001);
+                  link->submit(get);
+                  EXPECT_TRUE(link->wait_for(*get, kPatience));
+                  EXPECT_EQ(error_of([&] { get->check(); }), ErrorKind::timeout);
+              }),
+              kMuch);
 }
 
 // A link whose server says nothing.
