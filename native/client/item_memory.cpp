@@ -22,6 +22,14 @@ Memory::Memory(std::vector<Part> parts) {
     }
 }
 
+const std::byte* Memory::end() const {
+    std::vector<ucp_dt_iov_t> last;
+    if (size_ > 0) {
+        pieces(size_ - 1, 1, last);
+    }
+    return last.empty() ? nullptr : static_cast<const std::byte*>(last[0].buffer) + 1;
+}
+
 std::uint64_t Memory::shortest_run() const {
     std::uint64_t shortest = size_;
     const auto look = [&](const protocol::Layout& layout) {

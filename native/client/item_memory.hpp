@@ -23,6 +23,8 @@ class Memory {
     explicit Memory(std::vector<Part> parts);
 
     std::uint64_t size() const { return size_; }
+    // Behind its last byte, in its own order; nullptr where it has none.
+    const std::byte* end() const;
     // The bytes that lie together everywhere; 0 where it has none.
     std::uint64_t shortest_run() const;
     // The segments in which it is best moved: see protocol::segment_bytes().

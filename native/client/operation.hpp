@@ -17,6 +17,7 @@
 #include "base/mutex.hpp"
 #include "base/status.hpp"
 #include "client/item_memory.hpp"
+#include "memory/new_pages.hpp"
 #include "memory/region.hpp"
 #include "memory/result_memory.hpp"
 #include "protocol/wire.hpp"
@@ -139,6 +140,8 @@ class Operation : public std::enable_shared_from_this<Operation> {
     static constexpr std::uint64_t kLargeBytes = 8ull << 20;
     // Whether its items have more memory than that.
     bool large = false;
+    // Of its memory, if it is large: for the thread that copies to it.
+    memory::NewPages new_pages;
     // Its values that have begun to be sent, and are not answered yet.
     std::uint64_t unanswered = 0;
     // Whether its connection takes replies for it: see Conversation.

@@ -39,7 +39,8 @@ FileReader::FileReader(const base::Fd& file, const protocol::Selected& wanted,
       how_(how),
       wait_(wait),
       straight_(!item.memory ||
-                item.memory->shortest_run() >= std::min(kStraightBytes, item.memory->size())) {}
+                item.memory->shortest_run() >= std::min(kStraightBytes, item.memory->size())),
+      new_pages_(item.memory && how == memory::Write::past_caches ? item.memory->end() : nullptr) {}
 
 bool FileReader::suits(const protocol::Selected& wanted) {
     const protocol::Layout& layout = wanted.layout;
@@ -211,6 +212,7 @@ void FileReader::list_target(std::uint64_t at, std::uint64_t length) {
     } else {
         target_.push_back({item_.owned->data() + at, length});
     }
+    new_pages_.clear(target_);
 }
 
 }  // namespace ucxstore::local_client

@@ -11,6 +11,7 @@
 #include "client/operation.hpp"
 #include "files/directory_root.hpp"
 #include "memory/copier.hpp"
+#include "memory/new_pages.hpp"
 #include "protocol/selecting.hpp"
 
 namespace ucxstore::local_client {
@@ -54,6 +55,7 @@ class FileReader {
     const memory::Write how_;
     const Wait wait_;
     const bool straight_;  // into the target, and not by way of a small buffer
+    memory::NewPages new_pages_;
     Outcome outcome_ = Outcome::read;
     std::vector<ucp_dt_iov_t> target_;
     std::unique_ptr<std::byte[]> buffer_;

@@ -41,6 +41,9 @@ void LocalLink::submit(const std::shared_ptr<client::Operation>& operation) {
     VisibleStorage::Unanswered unanswered;
     if (operation->kind == client::Operation::Kind::get && !operation->items.empty()) {
         operation->large = operation->memory_bytes() >= client::Operation::kLargeBytes;
+        if (const auto& last = operation->items.back().memory; operation->large && last) {
+            operation->new_pages = memory::NewPages(last->end());
+        }
         unanswered = visible_.answer(peer(), *operation);
         if (unanswered.empty()) {
             client::report_slow(peer(), *operation);

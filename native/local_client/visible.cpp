@@ -67,7 +67,7 @@ protocol::ReplyHeader header_of(std::uint32_t item, const shared::IndexEntry& en
 }
 
 void copy_selected(const std::byte* value, const protocol::Selected& selected, client::Item& item,
-                   memory::Write how) {
+                   client::Operation& operation) {
     if (selected.size == 0) {
         return;
     }
@@ -77,6 +77,8 @@ void copy_selected(const std::byte* value, const protocol::Selected& selected, c
     } else {
         target.push_back({item.owned->data(), selected.size});
     }
+    operation.new_pages.clear(target);
+    const memory::Write how = operation.large ? memory::Write::past_caches : memory::Write::cached;
     memory::Copier copier(target);
     if (selected.several) {
         std::uint64_t at = 0;
@@ -272,8 +274,7 @@ bool Visible::answer(const std::string& peer, client::Operation& operation, std:
             item.owned = memory::allocate_region(wanted.size);
         }
         base::step();
-        copy_selected(value, wanted, item,
-                      operation.large ? memory::Write::past_caches : memory::Write::cached);
+        copy_selected(value, wanted, item, operation);
         base::step();
     }
     if (pins->lost()) {

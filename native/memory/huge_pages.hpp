@@ -12,6 +12,7 @@
 namespace ucxstore::memory {
 
 constexpr std::uint64_t kHugePageBytes = 2ull << 20;
+constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, which is newer than some headers
 
 // As mmap(2) from the beginning of the file, at an address that begins on a huge page. MAP_FAILED
 // as it.

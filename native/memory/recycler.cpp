@@ -21,7 +21,6 @@ using namespace std::chrono_literals;
 constexpr std::uint64_t kHugePage = 2ull << 20;
 constexpr std::uint64_t kDefaultLimit = 256ull << 20;
 constexpr auto kKeepFor = 5s;
-constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, which is newer than some headers
 
 std::uint64_t limit_of_environment() {
     const char* text = std::getenv("UCXSTORE_RECYCLE_BYTES");
