@@ -26,12 +26,35 @@ std::optional<std::uint64_t> PyConnection::see(const std::string& key, const nb:
     if (buffer == nullptr) {
         return std::nullopt;
     }
-    const auto see = [&] { return link_->see(key, buffer->data(), buffer->size()); };
+    const auto see = [&] {
+        return link_->see(key, [&](std::uint64_t size) {
+            return size <= buffer->size() ? buffer->data() : nullptr;
+        });
+    };
     if (buffer->size() >= kCopiedWithGil) {
         const WithoutGil released;
         return see();
     }
     return see();
+}
+
+nb::typed<nb::object, std::optional<nb::bytearray>> PyConnection::see_value(
+    const std::string& key) {
+    nb::object value = nb::none();
+    const auto size = link_->see(key, [&](std::uint64_t size) -> std::byte* {
+        if (size >= kCopiedWithGil) {
+            return nullptr;
+        }
+        PyObject* const made =
+            PyByteArray_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size));
+        if (made == nullptr) {  // a request tells of the want of memory
+            PyErr_Clear();
+            return nullptr;
+        }
+        value = nb::steal(made);
+        return reinterpret_cast<std::byte*>(PyByteArray_AsString(made));
+    });
+    return size ? value : nb::none();
 }
 
 std::optional<ReadOnlyBytes> PyConnection::hold(const std::string& key) {
@@ -272,6 +295,7 @@ void bind_connection(nb::module_& module) {
         .def_prop_ro("encrypted", &PyConnection::encrypted)
         .def("close", &PyConnection::close)
         .def("see", &PyConnection::see, "key"_a, "out"_a)
+        .def("see_value", &PyConnection::see_value, "key"_a)
         .def("hold", &PyConnection::hold, "key"_a)
         .def("map_file", &PyConnection::map_file, "key"_a, "waits"_a)
         .def("allocate", &PyConnection::allocate, "key"_a, "size"_a)

@@ -35,6 +35,9 @@ class PyConnection {
     // None where it cannot, where the memory is too small, or is not writable and contiguous.
     std::optional<std::uint64_t> see(const std::string& key, const nb::object& out);
 
+    // A small value as a bytearray, if it can be seen from here; None where it cannot, or is large.
+    nb::typed<nb::object, std::optional<nb::bytearray>> see_value(const std::string& key);
+
     // An array of a whole value where it lies, which cannot be written to, if it can be seen from
     // here; None where it cannot.
     std::optional<ReadOnlyBytes> hold(const std::string& key);

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,9 +28,11 @@ class Link {
     // Never waits for the server. Throws Error(argument), and then does nothing, where a request is
     // larger than a server takes.
     virtual void submit(const std::shared_ptr<Operation>& operation) = 0;
-    // Copies a whole value to memory with so much room, if it can be seen from here: returns its
-    // size. nullopt where it cannot, or has more bytes: then an operation tells.
-    virtual std::optional<std::uint64_t> see(std::string_view, std::byte*, std::uint64_t) {
+    // Returns memory for a value of this size; nullptr for none.
+    using MakeRoom = std::function<std::byte*(std::uint64_t)>;
+    // Copies a whole value to memory that it asks for, if it can be seen from here: returns its
+    // size. nullopt where it cannot, or has no room: then an operation tells.
+    virtual std::optional<std::uint64_t> see(std::string_view, const MakeRoom&) {
         return std::nullopt;
     }
     // A whole value where it lies, to read, if it can be seen from here; see Visible::hold().

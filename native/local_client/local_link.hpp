@@ -31,9 +31,8 @@ class LocalLink : public stream_client::StreamLink {
 
     // Copies what can be seen before it returns.
     void submit(const std::shared_ptr<client::Operation>& operation) override;
-    std::optional<std::uint64_t> see(std::string_view key, std::byte* out,
-                                     std::uint64_t room) override {
-        return visible_.copy(key, out, room);
+    std::optional<std::uint64_t> see(std::string_view key, const MakeRoom& make_room) override {
+        return visible_.copy(key, make_room);
     }
     std::shared_ptr<memory::Region> hold(std::string_view key) override {
         return visible_.hold(key);

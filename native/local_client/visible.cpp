@@ -119,11 +119,15 @@ std::optional<shared::IndexEntry> Visible::find(std::string_view key,
         unknown, asked);
 }
 
-std::optional<std::uint64_t> Visible::copy(std::string_view key, std::byte* out,
-                                           std::uint64_t room) const {
+std::optional<std::uint64_t> Visible::copy(std::string_view key,
+                                           const client::Link::MakeRoom& make_room) const {
     Used pin(pins);
     const auto entry = find(key, pin.get());
-    if (!entry || entry->size > room) {
+    if (!entry || pins->lost()) {  // or the key was compared with other bytes
+        return std::nullopt;
+    }
+    std::byte* const out = make_room(entry->size);
+    if (out == nullptr) {
         return std::nullopt;
     }
     const bool large = entry->size >= client::Operation::kLargeBytes;

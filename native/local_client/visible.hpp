@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "client/link.hpp"
 #include "client/operation.hpp"
 #include "local_client/held.hpp"
 #include "local_client/seen_arena.hpp"
@@ -38,10 +39,10 @@ struct Visible {
     bool answer(const std::string& peer, client::Operation& operation, std::uint32_t item,
                 bool asked = false) const;
 
-    // Copies a whole value to memory with so much room. nullopt as in answer(), or where it has
-    // more bytes.
-    std::optional<std::uint64_t> copy(std::string_view key, std::byte* out,
-                                      std::uint64_t room) const;
+    // Copies a whole value to memory that it asks for. nullopt as in answer(), or where it has no
+    // room.
+    std::optional<std::uint64_t> copy(std::string_view key,
+                                      const client::Link::MakeRoom& make_room) const;
 
     // The value itself, to read, which stays as it is for as long as somebody has the region: here,
     // and in processes that are forked meanwhile. nullptr as where copy() returns nullopt, and

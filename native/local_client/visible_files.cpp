@@ -128,10 +128,9 @@ void VisibleFiles::note(const std::string& peer, client::Operation& operation, s
     }
 }
 
-std::optional<std::uint64_t> VisibleFiles::copy(std::string_view key, std::byte* out,
-                                                std::uint64_t room) const {
+std::optional<std::uint64_t> VisibleFiles::copy(std::string_view key,
+                                                const client::Link::MakeRoom& make_room) const {
     client::Item item;
-    item.memory.emplace(out, protocol::Layout::contiguous(room));
     protocol::GetItem wanted;
     wanted.key = key;
     Finding finding = find(wanted, item, Wait::never);
@@ -139,6 +138,11 @@ std::optional<std::uint64_t> VisibleFiles::copy(std::string_view key, std::byte*
     if (finding.what != What::value || size > kMostAtOnce) {
         return std::nullopt;
     }
+    std::byte* const out = make_room(size);
+    if (out == nullptr) {
+        return std::nullopt;
+    }
+    item.memory.emplace(out, protocol::Layout::contiguous(size));
     FileReader reader(finding.file, finding.wanted, item, memory::Write::cached,
                       in_memory_ ? Wait::for_disk : Wait::never);
     if (reader.read(0, size) != FileReader::Outcome::read) {

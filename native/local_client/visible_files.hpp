@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "client/link.hpp"
 #include "client/operation.hpp"
 #include "files/directory_root.hpp"
 #include "protocol/selecting.hpp"
@@ -57,10 +58,10 @@ class VisibleFiles {
     void note(const std::string& peer, client::Operation& operation, std::uint32_t number,
               Finding& finding) const;
 
-    // Reads a whole value to memory with so much room, in the same way. nullopt where that cannot
-    // be, or the value has more bytes.
-    std::optional<std::uint64_t> copy(std::string_view key, std::byte* out,
-                                      std::uint64_t room) const;
+    // Reads a whole value to memory that it asks for, in the same way. nullopt where that cannot
+    // be, or the value has no room.
+    std::optional<std::uint64_t> copy(std::string_view key,
+                                      const client::Link::MakeRoom& make_room) const;
 
     // A whole value as a mapping of its file (files/mapped_file.hpp). nullptr where there is none,
     // or the disk would have to be waited for against `wait`.

@@ -31,15 +31,15 @@ std::shared_ptr<const VisibleFiles> VisibleStorage::usable_files() const {
     return files != nullptr && files->usable() ? files : nullptr;
 }
 
-std::optional<std::uint64_t> VisibleStorage::copy(std::string_view key, std::byte* out,
-                                                  std::uint64_t room) const {
+std::optional<std::uint64_t> VisibleStorage::copy(std::string_view key,
+                                                  const client::Link::MakeRoom& make_room) const {
     if (const auto visible = memory_with(key)) {
-        if (const auto size = visible->copy(key, out, room)) {
+        if (const auto size = visible->copy(key, make_room)) {
             return size;
         }
     }
     const auto files = usable_files();
-    return files != nullptr ? files->copy(key, out, room) : std::nullopt;
+    return files != nullptr ? files->copy(key, make_room) : std::nullopt;
 }
 
 std::shared_ptr<memory::Region> VisibleStorage::hold(std::string_view key) const {

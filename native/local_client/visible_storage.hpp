@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "client/link.hpp"
 #include "local_client/slot.hpp"
 #include "local_client/visible.hpp"
 #include "local_client/visible_files.hpp"
@@ -22,8 +23,8 @@ namespace ucxstore::local_client {
 class VisibleStorage {
   public:
     // These from any thread. A value as Link::see(), Link::hold() and Link::map_file() give it.
-    std::optional<std::uint64_t> copy(std::string_view key, std::byte* out,
-                                      std::uint64_t room) const;
+    std::optional<std::uint64_t> copy(std::string_view key,
+                                      const client::Link::MakeRoom& make_room) const;
     std::shared_ptr<memory::Region> hold(std::string_view key) const;
     std::shared_ptr<memory::Region> map_file(std::string_view key,
                                              files::DirectoryRoot::Wait wait) const;

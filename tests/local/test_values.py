@@ -19,6 +19,7 @@ from tests.fixtures import every_storage as every_storage
 from tests.values import as_buffer, keys_of, noise, read
 from ucxstore import ReadOnlyServerError, ScratchEndedError, UcxStore
 from ucxstore.base.errors import StorageError
+from ucxstore.pipeline.access import access_to
 from ucxstore.server import Server
 
 PROTOTYPE = default_buffer_prototype()
@@ -304,3 +305,30 @@ def test_values_are_counted(memory_server: Server, prefix: str) -> None:
         for number in range(10):
             read(store, f"c/{number}")
         assert store.stats()["bytes_read"] == 10_000
+
+
+def test_small_values_take_no_request(memory_server: Server, prefix: str) -> None:
+    with UcxStore(f"{memory_server.address}/{prefix}") as store:
+        for size in (0, 1, 4096, 65_535):
+            store.set_sync(f"c/{size}", as_buffer(noise(size, size)))
+            read(store, f"c/{size}")  # the server shows it from now on
+        channel = access_to(store).channel
+        seen = {size: channel.see_value(f"{prefix}/c/{size}") for size in (0, 1, 4096, 65_535)}
+        assert seen == {size: noise(size, size) for size in seen}
+        before = store.stats()
+        value = store.get_sync("c/4096")
+        assert value is not None
+        assert value.to_bytes() == noise(4096, 4096)
+        value.as_numpy_array()[:] = 0  # it is the caller's own
+        assert sync(store.get("c/4096")).to_bytes() == noise(4096, 4096)
+        after = store.stats()
+        assert after["bytes_read"] == before["bytes_read"] + 2 * 4096
+        assert channel.see_value(f"{prefix}/missing") is None
+        store.set_sync("c/large", as_buffer(noise(65_536)))
+        read(store, "c/large")
+        assert channel.see_value(f"{prefix}/c/large") is None
+        store.set_sync("c/1", as_buffer(b"2"))
+        assert read(store, "c/1") == b"2"
+        store.delete_sync("c/1")
+        assert store.get_sync("c/1") is None
+    assert channel.see_value(f"{prefix}/c/4096") is None

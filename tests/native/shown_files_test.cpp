@@ -24,6 +24,11 @@
 namespace ucxstore::test {
 namespace {
 
+// Memory with so much room.
+client::Link::MakeRoom in(std::byte* out, std::uint64_t room) {
+    return [=](std::uint64_t size) { return size <= room ? out : nullptr; };
+}
+
 using namespace std::chrono_literals;
 namespace fs = std::filesystem;
 
@@ -166,14 +171,14 @@ TEST_F(ShownFiles, KeysDoNotLeaveTheRoot) {
     for (const std::string key : {"linked/secret", "relative", "magic"}) {
         EXPECT_EQ(error_of([&] { get(key); }), ErrorKind::storage) << key;
         std::byte out[100];
-        EXPECT_EQ(link->see(key, out, sizeof(out)), std::nullopt) << key;
+        EXPECT_EQ(link->see(key, in(out, sizeof(out))), std::nullopt) << key;
     }
     std::byte out[100];
     const std::string hidden = std::string("linked\0/x", 9);
     for (const std::string& key :
          {std::string("../outside/secret"), std::string("/etc/passwd"), std::string("a/../../x"),
           std::string(""), hidden, std::string(5000, 'x')}) {
-        EXPECT_EQ(link->see(key, out, sizeof(out)), std::nullopt) << key;
+        EXPECT_EQ(link->see(key, in(out, sizeof(out))), std::nullopt) << key;
         EXPECT_EQ(error_of([&] { get(key); }), ErrorKind::invalid_key) << key;
     }
     // A link that stays inside is a key.
@@ -192,7 +197,7 @@ TEST_F(ShownFiles, OurOwnFilesAreNotThere) {
     write_file(space, pattern(10));
     std::byte out[100];
     for (const std::string& key : {unfinished, cluster, space}) {
-        EXPECT_EQ(link->see(key, out, sizeof(out)), std::nullopt) << key;
+        EXPECT_EQ(link->see(key, in(out, sizeof(out))), std::nullopt) << key;
     }
     EXPECT_EQ(get(unfinished), std::nullopt);
     EXPECT_EQ(get(cluster), std::nullopt);
@@ -202,10 +207,10 @@ TEST_F(ShownFiles, OurOwnFilesAreNotThere) {
 TEST_F(ShownFiles, SeeReadsIntoMemory) {
     set("a", pattern(5000));
     Bytes out(6000);
-    EXPECT_EQ(link->see("a", out.data(), out.size()), 5000u);
+    EXPECT_EQ(link->see("a", in(out.data(), out.size())), 5000u);
     EXPECT_TRUE(std::equal(out.begin(), out.begin() + 5000, pattern(5000).begin()));
-    EXPECT_EQ(link->see("a", out.data(), 4999), std::nullopt);
-    EXPECT_EQ(link->see("none", out.data(), out.size()), std::nullopt);
+    EXPECT_EQ(link->see("a", in(out.data(), 4999)), std::nullopt);
+    EXPECT_EQ(link->see("none", in(out.data(), out.size())), std::nullopt);
 }
 
 TEST_F(ShownFiles, VersionsAreTheServers) {
@@ -280,7 +285,7 @@ TEST_F(ShownFiles, NothingIsReadOnceTheServerHasEndedTheSession) {
     ASSERT_EQ(get("key"), pattern(1000));
     server.close();
     std::byte out[2000];
-    EXPECT_EQ(link->see("key", out, sizeof(out)), std::nullopt);
+    EXPECT_EQ(link->see("key", in(out, sizeof(out))), std::nullopt);
     EXPECT_EQ(error_of([&] { get("key"); }), ErrorKind::server_lost);
 }
 

@@ -45,12 +45,14 @@ class Taken : public testing::Test {
 
 TEST_F(Taken, WhatIsCopiedAfterwardsIsNotUsed) {
     Bytes out(kSize);
-    EXPECT_EQ(visible_.copy("a", out.data(), kSize), kSize);
+    const auto room = [&](std::uint64_t size) { return size <= kSize ? out.data() : nullptr; };
+    EXPECT_EQ(visible_.copy("a", room), kSize);
+    EXPECT_EQ(visible_.copy("a", [](std::uint64_t) { return nullptr; }), std::nullopt);
     bool answered = false;
     EXPECT_EQ(ask(false, answered)->items[0].size, kSize);
     EXPECT_TRUE(answered);
     table_->revoke("too much");
-    EXPECT_EQ(visible_.copy("a", out.data(), kSize), std::nullopt);
+    EXPECT_EQ(visible_.copy("a", room), std::nullopt);
     const auto operation = ask(false, answered);
     EXPECT_FALSE(answered);
     EXPECT_EQ(operation->items[0].owned, nullptr);

@@ -110,6 +110,20 @@ class Channel(ABC):
         """
         return None
 
+    def see_value(self, key: str) -> bytearray | None:
+        """Return a copy of a small value that can be seen from here; never blocks.
+
+        Parameters
+        ----------
+        key : str
+
+        Returns
+        -------
+        bytearray or None
+            ``None`` where the value cannot be seen, or is large: then a request tells.
+        """
+        return None
+
     def hold(self, key: str) -> "npt.NDArray[np.uint8] | None":
         """Return a whole value where it lies in shared memory; never blocks.
 

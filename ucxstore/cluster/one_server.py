@@ -90,6 +90,10 @@ class OneServer(Channel):
         native = self._checked_before()
         return None if native is None else native.see(key, out)
 
+    def see_value(self, key: str) -> bytearray | None:
+        native = self._checked_before()
+        return None if native is None or self._closed else native.see_value(key)
+
     def hold(self, key: str) -> "npt.NDArray[np.uint8] | None":
         native = self._checked_before()
         return None if native is None else native.hold(key)

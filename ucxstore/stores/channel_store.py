@@ -11,15 +11,16 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 from zarr.abc.store import ByteRequest, Store
+from zarr.registry import get_buffer_class
 
 from ucxstore.base.counters import Counters
-from ucxstore.base.zarr_compat import Buffer, BufferPrototype, cpu, default_buffer_prototype
+from ucxstore.base.zarr_compat import Buffer, BufferPrototype, cpu
 from ucxstore.client import requests
 from ucxstore.client.byte_ranges import NativeRange, bounds, many_to_native, to_native
 from ucxstore.client.channel import Channel
 from ucxstore.client.keyspace import Into, Keyspace
 from ucxstore.client.listing import Listing, refuse
-from ucxstore.client.requests import Found
+from ucxstore.client.requests import ANY_VERSION, Found
 
 
 class ChannelStore(Store):
@@ -57,6 +58,9 @@ class ChannelStore(Store):
         prototype: BufferPrototype | None = None,
         byte_range: ByteRequest | None = None,
     ) -> Buffer | None:
+        value = None if byte_range is not None else self._see(key, prototype)
+        if value is not None:
+            return value
         found = await self._channel.ask(self._keyspace.get([key], [to_native(byte_range)]))
         return self._noticed(key, self._take(found[0], prototype))
 
@@ -68,6 +72,9 @@ class ChannelStore(Store):
         byte_range: ByteRequest | None = None,
     ) -> Buffer | None:
         """Do as `get`, blocking."""
+        value = None if byte_range is not None else self._see(key, prototype)
+        if value is not None:
+            return value
         found = self._channel.ask_sync(self._keyspace.get([key], [to_native(byte_range)]))
         return self._noticed(key, self._take(found[0], prototype))
 
@@ -278,13 +285,21 @@ class ChannelStore(Store):
 
     # ---- answers ----
 
+    def _see(self, key: str, prototype: BufferPrototype | None) -> Buffer | None:
+        """Return a small value that lies in shared memory; ``None`` if a request must tell."""
+        seen = self._channel.see_value(self._keyspace.full_key(key))
+        if seen is None:
+            return None
+        data = np.frombuffer(seen, np.uint8)
+        return self._noticed(key, self._take((data, data.size, ANY_VERSION), prototype))
+
     def _take(self, found: Found | None, prototype: BufferPrototype | None) -> Buffer | None:
         """Count and wrap a value that was received."""
         if found is None:
             return None
         data, *_ = found
         self._counters.add(bytes_read=data.size, staged_bytes=data.size)
-        return _wrap(data, prototype or default_buffer_prototype())
+        return _wrap(data, get_buffer_class() if prototype is None else prototype.buffer)
 
     def _noticed(self, key: str, value: Buffer | None) -> Buffer | None:
         """Return a value that was read, once a subclass has looked at it."""
@@ -313,7 +328,7 @@ class ChannelStore(Store):
         end = 0
         for index, (start, stop) in enumerate(bounds(ranges, size)):
             begin, end = end, end + stop - start
-            parts.append((index, _wrap(data[begin:end], prototype)))
+            parts.append((index, _wrap(data[begin:end], prototype.buffer)))
         return parts
 
     def _count_into(self, written: list[int | None]) -> list[int | None]:
@@ -371,7 +386,7 @@ def keyspace_of(store: ChannelStore) -> Keyspace:
     return store._keyspace
 
 
-def _wrap(data: npt.NDArray[np.uint8], prototype: BufferPrototype) -> Buffer:
-    """Wrap bytes, without a copy unless the prototype's buffers are of another memory."""
+def _wrap(data: npt.NDArray[np.uint8], buffer_class: type[Buffer]) -> Buffer:
+    """Wrap bytes, without a copy unless buffers of the class are of another memory."""
     buffer = cpu.Buffer.from_array_like(data)
-    return buffer if prototype.buffer is cpu.Buffer else prototype.buffer.from_buffer(buffer)
+    return buffer if buffer_class is cpu.Buffer else buffer_class.from_buffer(buffer)
