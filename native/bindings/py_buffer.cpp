@@ -7,7 +7,7 @@
 
 #include "protocol/layout.hpp"
 
-using namespace nb::literals;
+using namespace nanobind::literals;
 
 namespace ucxstore::bindings {
 
