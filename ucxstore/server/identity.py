@@ -14,7 +14,7 @@ import secrets
 import struct
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -126,6 +126,15 @@ def identify(storage: Any, options: ServerOptions) -> Identity:
     given = options.storage_options or {}
     named = [value for name, value in given.items() if name.lower().endswith("endpoint")]
     return _derived("objects", _normal(text), _endpoint(named))
+
+
+def identify_behind(identities: Iterable[bytes], prefix: str) -> Identity:
+    """Return the identity of values that other servers have below a prefix.
+
+    It is another one after these servers have lost their values, and the same for all servers that
+    have it as their source.
+    """
+    return _derived("servers", *(one.hex() for one in identities), prefix)
 
 
 def _new() -> Identity:

@@ -1,9 +1,12 @@
-"""Parse locations as users write them: memory, a directory or an object store. No I/O."""
+"""Parse locations as users write them: memory, a directory, an object store, servers. No I/O."""
 
 import enum
 import os
 import re
 from urllib.parse import unquote, urlsplit
+
+from ucxstore.base.address import SCHEME, Address
+from ucxstore.base.keys import is_scratch
 
 MEMORY = "memory://"
 
@@ -22,8 +25,8 @@ _OBJECT_STORES = frozenset(
 )
 
 LOCATIONS = (
-    "'memory://', a directory's path, 'file:///path', or the URL of an object store such as "
-    "'s3://bucket/prefix'"
+    "'memory://', a directory's path, 'file:///path', the URL of an object store such as "
+    "'s3://bucket/prefix', or the address of other servers such as 'ucx://host:7400/prefix'"
 )
 
 
@@ -33,6 +36,7 @@ class LocationKind(enum.Enum):
     MEMORY = enum.auto()
     DIRECTORY = enum.auto()
     OBJECTS = enum.auto()
+    SERVERS = enum.auto()
 
 
 def parse_location(name: str, location: str | bytes | os.PathLike[str]) -> tuple[LocationKind, str]:
@@ -68,7 +72,19 @@ def parse_location(name: str, location: str | bytes | os.PathLike[str]) -> tuple
             return LocationKind.DIRECTORY, unquote(url.path)
     if scheme[1].lower() in _OBJECT_STORES:
         return LocationKind.OBJECTS, text
+    if text.startswith(SCHEME):
+        return LocationKind.SERVERS, str(_address_of(name, text))
     raise ValueError(f"{name}: {hide_password(text)!r} cannot be served; it must be {LOCATIONS}")
+
+
+def _address_of(name: str, text: str) -> Address:
+    try:
+        address = Address.parse(text)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+    if is_scratch(address.prefix):
+        raise ValueError(f"{name}: a scratch space ends with its owner, and cannot be served")
+    return address
 
 
 def _refuse_almost_a_url(name: str, text: str) -> None:
@@ -81,7 +97,7 @@ def _refuse_almost_a_url(name: str, text: str) -> None:
         meant = f"did you mean {MEMORY!r}? "
     elif scheme == "file":
         meant = f"did you mean {f'file:///{rest}'!r}? "
-    elif scheme in _OBJECT_STORES:
+    elif scheme in _OBJECT_STORES or f"{scheme}://" == SCHEME:
         meant = f"did you mean {hide_password(f'{scheme}://{rest}')!r}? "
     else:
         meant = ""

@@ -5,10 +5,11 @@ import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ucxstore.base import logs
-from ucxstore.base.errors import ProtocolError
+from ucxstore.base.errors import ProtocolError, StorageError
 from ucxstore.base.foreign import Fields
 from ucxstore.base.keys import find_problem
 from ucxstore.base.showing import one_line, printable
+from ucxstore.server.tier_records import RecordError, TierRecords, answer_tier
 
 if TYPE_CHECKING:
     from ucxstore.server.source_thread.carrier import Carrier
@@ -46,11 +47,19 @@ class Operating:
     sessions : OperatedSessions
     carrier : Carrier or None
         What is behind the cache; ``None`` for a server without one.
+    records : TierRecords or None
+        What the servers behind this one keep; ``None`` where nothing may be changed.
     """
 
-    def __init__(self, sessions: OperatedSessions, carrier: "Carrier | None") -> None:
+    def __init__(
+        self,
+        sessions: OperatedSessions,
+        carrier: "Carrier | None",
+        records: TierRecords | None = None,
+    ) -> None:
         self._sessions = sessions
         self._carrier = carrier
+        self._records = records
 
     def __call__(self, request: bytes, session: int, peer: str) -> bytes:
         """Answer a request.
@@ -80,7 +89,7 @@ class Operating:
             )
             answer = self._answer(what, found, session)
             return answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-        except (ProtocolError, RefusedError, TimeoutError) as error:
+        except (ProtocolError, RecordError, RefusedError, StorageError, TimeoutError) as error:
             why = one_line(error)
         except Exception as error:
             logs.server.exception("a request of an operator has failed")
@@ -100,7 +109,10 @@ class Operating:
                 return self._flush(found.text("name"))
             case "log-level":
                 return _change_level(found)
-        raise RefusedError(f"there is no {what!r}: sessions, kick, flush, log-level")
+            case "tier":
+                _check(found, "folder", "how", "name", "text", "after")
+                return answer_tier(self._records, found)
+        raise RefusedError(f"there is no {what!r}: sessions, kick, flush, log-level, tier")
 
     def _kick(self, found: Fields, own: int) -> int:
         if "origin" in found.plain:

@@ -51,6 +51,7 @@ from ucxstore.server.options.keywords import ServerKeywords
 from ucxstore.server.options.server_options import LOOPBACK, ServerOptions
 from ucxstore.server.options.ucx_offer import UcxOffer, offer_of
 from ucxstore.server.spawn import START_SECONDS, ServerProcess
+from ucxstore.server.tier_records import keep_records
 
 if TYPE_CHECKING:
     from ucxstore.server.source_thread.carrier import Carrier
@@ -169,7 +170,7 @@ class Server:
             offer = offer_of(options, os.environ, rdma=has_rdma())
             _warn_if_open(offer, options, listener)
             data_ports = _find_data_ports(options)
-            opened, carrier, leave = open_storage(storage, options)
+            opened, carrier, leave, identity = open_storage(storage, options)
             if carrier is not None:
                 on_failure.callback(carrier.close, _UNMADE_SECONDS)
             on_failure.callback(leave)
@@ -177,10 +178,11 @@ class Server:
             if options.local:
                 joining = Joining(listen_locally(options.socket))
                 on_failure.callback(joining.close)
-            identity = identify(storage, options)
+            identity = identity or identify(storage, options)
             native = _make_native(opened, options, offer)
             on_failure.callback(native.close, _UNMADE_SECONDS)
-            native.set_operators(Operating(native, carrier))
+            records = keep_records(storage, carrier, options)
+            native.set_operators(Operating(native, carrier, records))
             of_source = {} if carrier is None else carrier.counted
             for each in figures():
                 if each.of_source:

@@ -47,7 +47,7 @@ def _storage(location: str, options: ServerOptions, server: "Server") -> str:
             space = shutil.disk_usage(path)
             free, total = size_text(space.free), size_text(space.total)
             words = f"directory {Path(path).absolute()}, {free} free of {total}"
-        case LocationKind.OBJECTS:
+        case LocationKind.OBJECTS | LocationKind.SERVERS:
             cache = DEFAULT_CACHE if options.cache is None else options.cache
             words = f"{hide_password(location)}, cached in {size_text(cache)} of memory"
             if options.cache_dir is not None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ucxstore.base.address import Address
 from ucxstore.base.native import core
 from ucxstore.server.locations import LOCATIONS, LocationKind, hide_password, parse_location
 from ucxstore.server.opening.directories import check_directory
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
     from zarr.abc.store import Store
 
+    from ucxstore.server.identity import Identity
     from ucxstore.server.source_thread.carrier import Carrier
     from ucxstore.server.sources.source import Source
+    from ucxstore.server.sources.upstream import UpstreamSource
 
 type NativeStorage = core.MemoryStorage | core.DirectoryStorage
 type Storage = str | os.PathLike[str] | NativeStorage | ObjectStore | Store
@@ -51,11 +54,14 @@ class Opened(NamedTuple):
         For a source, the thread behind it, which the caller closes.
     leave : callable
         Leaves the storage to other servers, once nothing is served any more.
+    identity : Identity or None
+        The identity of values at other servers; ``None`` where the location tells.
     """
 
     storage: "NativeStorage | core.CachedSource"
     carrier: "Carrier | None" = None
     leave: Callable[[], None] = _nothing
+    identity: "Identity | None" = None
 
 
 def open_storage(storage: Storage, options: ServerOptions) -> Opened:
@@ -111,6 +117,8 @@ def _open_cached(storage: Any, options: ServerOptions) -> Opened:
     source = _open_source(storage, options, timeout)
     if options.check:
         check_source(source, timeout)
+    elif _kind_of(storage) is LocationKind.SERVERS:
+        raise ValueError("check: a source at other servers is always asked, as it has an identity")
     with ExitStack() as on_failure:
         disk = None
         if options.cache_dir is not None:
@@ -135,7 +143,19 @@ def _open_cached(storage: Any, options: ServerOptions) -> Opened:
         )
         carrier = Carrier(cached, source, timeout, members, disk)
         on_failure.pop_all()  # the carrier closes it
-    return Opened(cached, carrier)
+    return Opened(cached, carrier, identity=_identity_of(source))
+
+
+def _identity_of(source: "Source") -> "Identity | None":
+    """Return the identity of what other servers have; ``None`` for any other source."""
+    from ucxstore.server.identity import identify_behind
+
+    if "ucxstore.server.sources.upstream" in sys.modules:
+        from ucxstore.server.sources.upstream import UpstreamSource
+
+        if isinstance(source, UpstreamSource):
+            return identify_behind(source.identities, source.prefix)
+    return None
 
 
 def is_shared(storage: Storage) -> bool:
@@ -148,7 +168,7 @@ def is_shared(storage: Storage) -> bool:
     """
     kind = _kind_of(storage)
     if kind is not None:
-        return kind is LocationKind.OBJECTS
+        return kind in (LocationKind.OBJECTS, LocationKind.SERVERS)
     if "obstore.store" in sys.modules:
         from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
 
@@ -250,9 +270,20 @@ def _refuses(storage: Any) -> Callable[[BaseException], bool]:
     return object_errors.refuses
 
 
+def _open_servers(address: str, options: ServerOptions, timeout: float) -> "UpstreamSource":
+    from ucxstore.server.sources.upstream import UpstreamSource
+    from ucxstore.server.sources.upstream_options import refuse_itself, upstream_options
+
+    servers = Address.parse(address)
+    refuse_itself(servers, options.bind)
+    return UpstreamSource(servers, upstream_options(options, timeout))
+
+
 def _open_source(storage: Any, options: ServerOptions, timeout: float) -> "Source":
     if isinstance(storage, str | bytes | os.PathLike):
-        url = os.fsdecode(storage)
+        kind, url = parse_location("storage", storage)
+        if kind is LocationKind.SERVERS:
+            return _open_servers(url, options, timeout)
         try:
             from ucxstore.server.sources.object_store import ObjectSource, open_url
         except ImportError as error:

@@ -31,7 +31,8 @@ class CommandOptions:
 
     location: str = option(
         "",
-        "a directory, file:///path, memory://, or s3://, gs://, az://, https://",
+        "a directory, file:///path, memory://, or s3://, gs://, az://, https://, or ucx:// "
+        "of other servers",
         metavar="LOCATION",
         is_argument=True,
     )

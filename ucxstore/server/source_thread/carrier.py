@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ucxstore.base import logs, process
+from ucxstore.base.errors import StorageError
 from ucxstore.base.native import core
 from ucxstore.server.peers.events import Done, NotSent, Outcome, Refused, Unknown
 from ucxstore.server.peers.names import Names
@@ -197,6 +198,32 @@ class Carrier:
         return asyncio.run_coroutine_threadsafe(self._flush(name), self._loop).result(
             _FLUSH_SECONDS
         )
+
+    def ask(self, what: Callable[[Source], Coroutine[object, object, Any]]) -> Any:
+        """Have the thread ask the source, and wait for the answer.
+
+        Parameters
+        ----------
+        what : callable
+            Makes the request, given the source.
+
+        Raises
+        ------
+        TimeoutError
+            If the source does not answer within its time.
+        StorageError
+            If it answers with a failure.
+        """
+        if self._loop is None:
+            raise TimeoutError("the thread for the source starts")
+        asked = asyncio.wait_for(what(self._source), self._timeout)
+        answer = asyncio.run_coroutine_threadsafe(asked, self._loop)
+        try:
+            return answer.result(self._timeout + _ASK_SECONDS)
+        except TimeoutError:
+            raise TimeoutError(f"the source did not answer within {self._timeout:g} s") from None
+        except Exception as error:
+            raise StorageError(f"the source: {self._source.explain(error)}") from error
 
     async def _flush(self, name: str) -> Flushed:
         """Drop both at once: nothing gets from one to the other in between."""
