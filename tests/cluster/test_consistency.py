@@ -20,6 +20,7 @@ from obstore.store import LocalStore
 
 from tests.adversity.transfers import Background
 from tests.backdoor import believes, carrier_of
+from tests.cluster.clients import Clients
 from tests.conftest import address_of
 from tests.eventually import eventually, nothing_happens
 from tests.register import Op, is_linearizable
@@ -514,53 +515,6 @@ def test_a_disk_tier_follows(
     assert read(other, "k") is None
 
 
-class Clients:
-    """Threads that read and write a few keys, and note what they did and when."""
-
-    KEYS = ("p/a", "p/b", "q")
-
-    def __init__(self, stores: list[UcxStore], seed: int) -> None:
-        self.history: dict[str, list[Op]] = {key: [] for key in self.KEYS}
-        self.stop = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._run, args=(store, random.Random(seed + at), at))
-            for at, store in enumerate(stores)
-        ]
-
-    def __enter__(self) -> "Clients":
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _run(self, store: UcxStore, chance: random.Random, client: int) -> None:
-        count = 0
-        while not self.stop.is_set() and count < 400:
-            count += 1
-            key = chance.choice(self.KEYS)
-            what = chance.choice(["read"] * 6 + ["write"] * 2 + ["delete"])
-            value = f"{client}/{count}".encode() if what == "write" else None
-            begin = time.monotonic()
-            try:
-                if what == "read":
-                    value = read(store, key)
-                elif what == "write":
-                    assert value is not None
-                    write(store, key, value)
-                else:
-                    store.delete_sync(key)
-            except (UcxStoreError, OSError):
-                if what != "read":
-                    self.history[key].append(Op(begin, math.inf, True, value))
-                continue
-            self.history[key].append(Op(begin, time.monotonic(), what != "read", value))
-            nothing_happens(chance.random() * 0.02)
-
-
 @pytest.mark.parametrize("faults", ["none", "joins and leaves", "kill -9"])
 def test_each_key_is_linearizable(
     faults: str, start: Spawn, connect: Callable[..., UcxStore]
@@ -591,9 +545,7 @@ def test_each_key_is_linearizable(
                 os.kill(first.pid, signal.SIGKILL)
             nothing_happens(2)
         nothing_happens(1)
-    for key, history in clients.history.items():
-        assert sum(not op.writes for op in history) > 20
-        assert is_linearizable(history), f"{key}, seed {seed}"
+    clients.check(seed)
 
 
 def test_the_checker_finds_an_old_value() -> None:
