@@ -20,8 +20,10 @@ from ucxstore.client import requests
 from ucxstore.client.byte_ranges import NativeRange
 from ucxstore.client.identities import Identities
 from ucxstore.client.memory import readable_view
+from ucxstore.client.requests import ANY_VERSION
 from ucxstore.cluster.channels import channel_over, connectors_to
 from ucxstore.server.sources.doubts import Doubts
+from ucxstore.server.sources.joined_gets import JoinedGets
 from ucxstore.server.sources.source import (
     ChangedError,
     FoundValue,
@@ -80,6 +82,8 @@ class UpstreamSource:
         identities = Identities(address.servers)
         counters = Counters()
         self._channel = channel_over(connectors, identities, counters, options)
+        self._gets = JoinedGets(self._channel.ask)
+        self._looks = JoinedGets(self._channel.ask)
         self._upstreams = {
             server: Upstream(one, channel_over({server: one}, identities, counters, options))
             for server, one in connectors.items()
@@ -109,8 +113,8 @@ class UpstreamSource:
             if head.etag == known:
                 raise UnchangedError
         ranges: list[NativeRange] = [] if part is None else [(1, part.begin, part.end)]
-        versions = [int(part.if_match, 16)] if part is not None and part.if_match else None
-        (found,) = await self._channel.ask(requests.get([self._prefix + key], [ranges], versions))
+        version = int(part.if_match, 16) if part is not None and part.if_match else ANY_VERSION
+        found = await self._gets.get(self._prefix + key, ranges, version)
         if found is None:
             return None
         data, size, version = found
@@ -119,8 +123,7 @@ class UpstreamSource:
         return FoundValue(data, _tag_of(version), size)
 
     async def head(self, key: str) -> Head | None:
-        request = requests.get([self._prefix + key], [[_NOTHING]])
-        (found,) = await self._channel.ask(request)
+        found = await self._looks.get(self._prefix + key, [_NOTHING])
         return None if found is None else Head(found[1], _tag_of(found[2]))
 
     # ---- changes ----
