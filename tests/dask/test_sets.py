@@ -10,7 +10,7 @@ from tests.values import write
 from ucxstore import ClusterError
 from ucxstore.base.address import Address
 from ucxstore.dask import Deployment
-from ucxstore.dask.plugin import Running
+from ucxstore.dask.host_server import Running
 from ucxstore.dask.secret import DeploymentSecret
 from ucxstore.server import Server
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self, Unpack, cast
+from typing import Any, Literal, NamedTuple, Self, Unpack, cast
 
 from dask.utils import parse_bytes
 from distributed import Client, KilledWorker
@@ -29,9 +29,11 @@ from ucxstore.base.secret import Secret
 from ucxstore.base.showing import html_block, html_table
 from ucxstore.dask.dashboard import PATH, DashboardPlugin
 from ucxstore.dask.figures import DeploymentStats, WorkerStats
+from ucxstore.dask.host_server import Running
+from ucxstore.dask.host_store import HostStore
 from ucxstore.dask.plugin import (
-    Running,
     ServerPlugin,
+    end_hosts,
     figures_in,
     make_mark,
     remove_mark,
@@ -67,12 +69,14 @@ def deploy(
     client: Client,
     storage: str | os.PathLike[str] = "memory://",
     memory: int | str = "2GiB",
+    *,
+    per: Literal["worker", "host"] | None = None,
     **options: Unpack[WorkerKeywords],
 ) -> "Deployment":
-    """Start a server in every worker of a Dask cluster, and in workers that join later.
+    """Start a server in every worker of a Dask cluster, or one a host, also for workers that join.
 
-    The servers run in threads of the workers' processes, at the workers' addresses. They share a
-    new secret.
+    The servers run in threads of the workers' processes, at the workers' addresses, or in a process
+    of each host. They share a new secret.
 
     Parameters
     ----------
@@ -84,13 +88,21 @@ def deploy(
         if it does not exist: any server can serve any chunk,
         so nothing is lost when a worker ends. The URL of an object store, such as
         ``"s3://bucket/prefix"``: each server caches its share of what is read, so that all workers
-        together fetch an object once. Nothing is lost when a worker ends.
+        together fetch an object once. Nothing is lost when a worker ends. The address of other
+        servers, such as ``"ucx://host:7400/prefix"``: as an object store.
     memory : int or str
         Bytes of values that each server may hold in memory, such as ``"2GiB"``. A write beyond that
         raises `StorageError`, unless `when_full` says otherwise; a cache drops values instead. With
         `when_full`, all that values need besides counts, too. Dask counts them as unmanaged memory
         of the worker, so keep it well below the worker's ``memory_limit``. With a directory, only
         scratch spaces use it. With an object store, scratch spaces may use as much again.
+    per : {"worker", "host"} or None
+        ``"host"``: all workers of a host, or rather of an address, share one server, which has
+        `memory`. It is a process of its own, so its values are not in the memory of a worker, and
+        stay when one is restarted. It ends with the deployment, or 15 s after the host's last
+        worker. If the values are not in memory alone, tasks use the server of their own host: so
+        each host fetches what its tasks read, once. ``None``: ``"host"`` for the address of other
+        servers, and else ``"worker"``.
     **options
         Options of `ucxstore.server.ServerOptions`, such as `threads`, or `freshness` with an object
         store. `bind`, `secret`, `insecure`, `shared`, `cache`, `scratch_limit` and `socket`
@@ -130,12 +142,16 @@ def deploy(
         raise ValueError("client: must not be asynchronous, since deploy blocks")
     for name in sorted(_DECIDED & options.keys()):
         raise TypeError(f"{name}: deploy sets it itself")
+    if per not in (None, "worker", "host"):
+        raise ValueError(f"per: {per!r} is neither 'worker' nor 'host'")
+    shares = per == "host" or (per is None and kind is LocationKind.SERVERS)
     name = f"ucxstore-{secrets.token_hex(8)}"
     text = secrets.token_hex(32).encode()  # 256 bits, without white space at an end
     secret_of_all = Secret(text, pickle_text=True)
     given = cast(ServerKeywords, {**options, "secret": secret_of_all})
     chosen = ServerOptions.of(LOOPBACK, given)
-    if kind is not LocationKind.OBJECTS:
+    is_source = kind in (LocationKind.OBJECTS, LocationKind.SERVERS)
+    if not is_source:
         chosen.refuse_source_options()
     if chosen.create and kind is not LocationKind.DIRECTORY:
         raise ValueError("create: only a directory can be created")
@@ -146,13 +162,13 @@ def deploy(
         create=False,  # one worker makes it for all
         when_full=_in_workers(chosen.when_full),
         shared=kind is not LocationKind.MEMORY,
-        cache=limit if kind is LocationKind.OBJECTS else None,
+        cache=limit if is_source else None,
         scratch_limit=None if kind is LocationKind.MEMORY else limit,
     )
     secret = DeploymentSecret.hold(name, text)
     deployment = Deployment(client, name, secret, location, chosen.ucx)
     try:
-        plugin = ServerPlugin(name, location, limit, in_workers)
+        plugin = ServerPlugin(name, location, limit, in_workers, shares=shares)
         deployment._start(plugin, create=chosen.create)
     except BaseException:
         deployment.close()
@@ -222,6 +238,7 @@ class Deployment:
         self._kind, self._location = parse_location("storage", location)
         self._ucx = ucx
         self._registered = False
+        self._shares = False
         self._closed = False
         self._link: str | None = None
         # By the prefixes of stores over memory.
@@ -376,7 +393,8 @@ class Deployment:
         if self._kind is LocationKind.MEMORY:
             prefix = f"{chosen.name}/{prefix}".rstrip("/")
         address = Address(tuple(sorted(chosen.servers)), prefix)
-        store = UcxStore(address, **{"secret": self._secret, "ucx": self._ucx, **options})
+        kind = HostStore if self._shares and self._kind is not LocationKind.MEMORY else UcxStore
+        store = kind(address, **{"secret": self._secret, "ucx": self._ucx, **options})
         store.rely_on(chosen.servers)
         return store
 
@@ -522,6 +540,8 @@ class Deployment:
         if self._kind is LocationKind.DIRECTORY:
             _run(self._client, remove_mark, self._location, self._name)
         if self._registered:
+            if self._shares:
+                _run(self._client, end_hosts, self._name)
             try:
                 self._call(lambda: self._client.unregister_worker_plugin(self._name), START_SECONDS)
             except OSError:
@@ -567,6 +587,7 @@ class Deployment:
             marked = {"workers": workers[:1], "on_error": "raise"}
             _run(self._client, make_mark, self._location, self._name, create, **marked)
         self._registered = True
+        self._shares = plugin.shares
         self._call(lambda: self._client.register_plugin(plugin), START_SECONDS)
         self._add_page()
 
@@ -622,13 +643,13 @@ def servers_of(client: Client) -> dict[str, dict[str, Running]]:
     return found
 
 
-def workers_of_servers(client: Client) -> dict[HostPort, str]:
-    """Return the worker of each server of a cluster."""
-    return {
-        running.server: worker
-        for worker, servers in servers_of(client).items()
-        for running in servers.values()
-    }
+def workers_of_servers(client: Client) -> dict[HostPort, list[str]]:
+    """Return the workers of each server of a cluster: several may share it."""
+    found: dict[HostPort, list[str]] = {}
+    for worker, servers in servers_of(client).items():
+        for running in servers.values():
+            found.setdefault(running.server, []).append(worker)
+    return found
 
 
 def _run(client: Client, function: Callable[..., Any], *args: object, **options: Any) -> Any:

@@ -69,7 +69,8 @@ _SUMMED = [field.name for field in fields(WorkStats) if field.name != "lane_byte
 class WorkerStats(WorkStats):
     """The counters of one worker: of its server, and of the stores that its tasks use.
 
-    Workers in threads of one process have the counters of these stores in common.
+    Workers in threads of one process have the counters of these stores in common. Of workers that
+    share the server of their host, one has the counters of that.
 
     Attributes
     ----------
@@ -130,7 +131,7 @@ class DeploymentStats(WorkStats):
             for name in _SUMMED
         }
         return cls(
-            servers=len(workers),
+            servers=len({one.server for one in workers.values()}),
             lane_bytes=dict(sorted(lanes.items())),
             workers=dict(sorted(workers.items())),
             **counted,
@@ -155,6 +156,17 @@ def figures_of(
         "memory_limit_bytes": limit,
         **{name: counted[name] for name in (*_OF_SERVER, "bytes_seen")},
         "lane_bytes": {lane: nbytes for lane, nbytes in lanes.items() if nbytes},
+        **totals.read(),
+        "process": _process,
+    }
+
+
+def figures_without(server: str, totals: Totals) -> dict[str, Any]:
+    """Do as `figures_of` in a worker that shares a server, and leaves its counters to another."""
+    return {
+        "server": server,
+        **dict.fromkeys((*_MEMORY, *_OF_SERVER, "bytes_seen"), 0),
+        "lane_bytes": {},
         **totals.read(),
         "process": _process,
     }

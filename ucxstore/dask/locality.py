@@ -149,7 +149,7 @@ def _source_of(array: da.Array) -> AnyArray:
 
 
 def _preferred_workers(
-    array: da.Array, source: AnyArray, workers: dict[HostPort, str]
+    array: da.Array, source: AnyArray, workers: dict[HostPort, list[str]]
 ) -> dict[tuple[str | int, ...], list[str]]:
     """Map the keys of the tasks to the workers that hold most of what they read."""
     store = source.store
@@ -168,7 +168,7 @@ def _preferred_workers(
         keys = [prefix + source.metadata.encode_chunk_key(each) for each in coordinates]
         if keys:
             ((most, _),) = Counter(placement.servers_of(keys, lost)).most_common(1)
-            preferred[array.name, *block] = [workers[servers[most]]]
+            preferred[array.name, *block] = workers[servers[most]]
     return preferred
 
 

@@ -5,7 +5,7 @@ import ctypes
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from distributed import Worker
@@ -14,13 +14,16 @@ from distributed.diagnostics.plugin import WorkerPlugin
 
 from ucxstore.base.address import Address, HostPort
 from ucxstore.base.counters import keep_totals
+from ucxstore.base.stats import ServerStats, parse_server_stats
 from ucxstore.dask.dashboard import METRIC as FIGURES
-from ucxstore.dask.figures import figures_of
+from ucxstore.dask.figures import figures_of, figures_without
+from ucxstore.dask.host_server import HostServer, Running
 from ucxstore.dask.secret import DeploymentSecret
 from ucxstore.server.locations import LocationKind, parse_location
 from ucxstore.server.opening.directories import check_directory
 from ucxstore.server.options.server_options import ServerOptions
 from ucxstore.server.options.when_full import WhenFull
+from ucxstore.server.sources.upstream_options import with_secret_of_source
 
 if TYPE_CHECKING:
     from ucxstore._core import MemoryStorage
@@ -33,15 +36,10 @@ METRIC = "ucxstore_bytes"
 _INPROC = "inproc://"  # workers in threads of one process: loopback is enough
 
 
-class Running(NamedTuple):
-    """A server in a worker."""
-
-    server: HostPort
-    identity: bytes
-
-
 class ServerPlugin(WorkerPlugin):
     """A worker plugin that runs a server until the plugin is removed or the worker ends.
+
+    Or it shares its host's server, which is a process of its own.
 
     Parameters
     ----------
@@ -54,10 +52,15 @@ class ServerPlugin(WorkerPlugin):
     options : ServerOptions
         The secret must pickle its text, since Dask sends the plugin to workers as a pickle. `bind`
         is set in the worker, to the worker's address.
+    shares : bool
+        Whether the workers of a host have one server together.
     """
 
-    def __init__(self, name: str, storage: str, memory: int, options: ServerOptions) -> None:
+    def __init__(
+        self, name: str, storage: str, memory: int, options: ServerOptions, *, shares: bool
+    ) -> None:
         self.name = name
+        self.shares = shares
         self._location = storage
         self._memory = memory
         self._options = options
@@ -65,10 +68,13 @@ class ServerPlugin(WorkerPlugin):
         self._storage: MemoryStorage | None = None
         self._leave: Callable[[], None] | None = None
         self._server: Server | None = None
+        self._of_host: HostServer | None = None
 
     @property
     def running(self) -> Running | None:
         """The server, if it has started."""
+        if self._of_host is not None:
+            return self._of_host.running
         if self._server is None:
             return None
         (server,) = Address.parse(self._server.address).servers
@@ -76,20 +82,29 @@ class ServerPlugin(WorkerPlugin):
 
     @property
     def bytes_held(self) -> int:
-        """Bytes of values in the worker's memory."""
+        """Bytes of values in the worker's memory, or that the server of its host has."""
+        if self._of_host is not None:
+            stats = self._of_host.stats
+            return 0 if stats is None else _held(parse_server_stats(stats))
         if self._storage is not None:
             return self._storage.held
         if self._server is None:
             return 0
-        stats = self._server.stats()
-        return stats.cached_bytes + stats.scratch_bytes
+        return _held(self._server.stats())
 
     def figures(self) -> dict[str, Any] | None:
         """Return the counters of the server and of this process's stores; ``None`` without one."""
-        server, running = self._server, self.running
-        if server is None or running is None:
+        running = self.running
+        if running is None:
             return None
-        counted = server.stats_json()
+        if self._of_host is not None:
+            told = self._of_host.stats
+            if told is None:
+                return figures_without(str(running.server), self._totals)
+            counted = told
+        else:
+            assert self._server is not None
+            counted = self._server.stats_json()
         return figures_of(str(running.server), self.bytes_held, self._memory, counted, self._totals)
 
     async def setup(self, worker: Worker) -> None:
@@ -112,18 +127,23 @@ class ServerPlugin(WorkerPlugin):
         from ucxstore.server.opening.memory import open_memory
 
         kind, location = parse_location("storage", self._location)
-        if kind is LocationKind.MEMORY:
-            # With a policy, the limit is that of the memory itself, as of other servers.
-            hint = None if self._options.when_full is None else ""
-            options = _of_worker(self._options, name)
-            self._storage, self._leave = open_memory(self._memory, options, hint)
-        elif kind is LocationKind.DIRECTORY:
+        if kind is LocationKind.DIRECTORY:
             check_mark(location, self.name, worker)
         host = "127.0.0.1" if worker.startswith(_INPROC) else get_address_host(worker)
         secret = self._options.secret
         assert secret is not None
         self._totals = keep_totals()  # before a task makes a store
         self._held = DeploymentSecret.hold(self.name, secret.reveal())
+        if kind is LocationKind.SERVERS:
+            self._options = with_secret_of_source(self._options)
+        if self.shares:
+            self._join(kind, location, host)
+            return
+        if kind is LocationKind.MEMORY:
+            # With a policy, the limit is that of the memory itself, as of other servers.
+            hint = None if self._options.when_full is None else ""
+            options = _of_worker(self._options, name)
+            self._storage, self._leave = open_memory(self._memory, options, hint)
         try:
             self._server = Server.from_options(
                 location if self._storage is None else self._storage,
@@ -133,7 +153,31 @@ class ServerPlugin(WorkerPlugin):
             self._stop()
             raise
 
+    def _join(self, kind: LocationKind, location: str, host: str) -> None:
+        """Share the server of this host."""
+        held = self._held
+        assert held is not None
+        options = _of_worker(replace(self._options, secret=held), host)
+        if kind is LocationKind.MEMORY:
+            options = replace(options, memory=self._memory)
+
+        def found(running: Running) -> None:
+            # In memory, each host has other values.
+            held.home = None if kind is LocationKind.MEMORY else running
+
+        of_host = HostServer(self.name, host, location, options, found)
+        of_host.join()
+        self._of_host = of_host
+
+    def end_host(self) -> None:
+        """Let the server of this host end, also while others share it."""
+        if self._of_host is not None:
+            self._of_host.end()
+
     def _stop(self) -> None:
+        of_host, self._of_host = self._of_host, None
+        if of_host is not None:
+            of_host.leave()
         server, self._server, self._storage = self._server, None, None
         leave, self._leave = self._leave, None
         if server is not None:
@@ -157,6 +201,11 @@ def _of_worker(options: ServerOptions, name: str) -> ServerOptions:
     return replace(options, when_full=f"spill:{folder}")
 
 
+def _held(stats: ServerStats) -> int:
+    """Return the bytes of values in a server's memory."""
+    return stats["memory_used"] or stats.cached_bytes + stats.scratch_bytes
+
+
 def _trim() -> None:
     """Return freed memory to the system: the worker goes on, and glibc keeps small blocks."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
@@ -171,6 +220,13 @@ def servers_in(dask_worker: Worker) -> dict[str, Running]:
     """Return the servers in a worker, by their deployments."""
     running = {plugin.name: plugin.running for plugin in _plugins(dask_worker)}
     return {name: server for name, server in running.items() if server is not None}
+
+
+def end_hosts(name: str, dask_worker: Worker) -> None:
+    """Let the servers of hosts end that workers of a deployment share."""
+    for plugin in _plugins(dask_worker):
+        if plugin.name == name:
+            plugin.end_host()
 
 
 def bytes_held(worker: Worker) -> int:

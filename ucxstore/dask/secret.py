@@ -3,6 +3,7 @@
 from typing import Self
 from weakref import WeakValueDictionary
 
+from ucxstore.base.address import HostPort
 from ucxstore.base.secret import Secret
 
 _held: "WeakValueDictionary[str, DeploymentSecret]" = WeakValueDictionary()
@@ -17,12 +18,19 @@ class DeploymentSecret(Secret):
 
     The holder also keeps the connections that are made with the secret. Stores in tasks are short
     lived, and connecting takes tens of milliseconds of processor time on both sides.
+
+    Attributes
+    ----------
+    home : tuple of HostPort and bytes, or None
+        In a worker, the server of its host and its identity, if the workers of a host share one,
+        and the servers of other hosts have the same values.
     """
 
-    __slots__ = ("__weakref__", "_connectors", "_deployment")
+    __slots__ = ("__weakref__", "_connectors", "_deployment", "home")
 
     _deployment: str
     _connectors: set[object] | None
+    home: tuple[HostPort, bytes] | None
 
     @classmethod
     def hold(cls, deployment: str, text: bytes) -> Self:
@@ -39,6 +47,7 @@ class DeploymentSecret(Secret):
             secret = cls._located(None, None)
             secret._deployment = deployment
             secret._connectors = None
+            secret.home = None
             _held[deployment] = secret
         return secret
 

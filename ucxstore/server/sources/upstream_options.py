@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ucxstore.base.address import Address, HostPort
 from ucxstore.base.options import ClientOptions
@@ -18,7 +19,7 @@ def upstream_options(options: ServerOptions, timeout: float) -> ClientOptions:
     """Return the options of the client that asks the source.
 
     It has the server's own secret, and encrypts if the server does, unless `storage_options` says
-    otherwise.
+    otherwise. An empty secret there is none.
 
     Parameters
     ----------
@@ -39,12 +40,12 @@ def upstream_options(options: ServerOptions, timeout: float) -> ClientOptions:
                 f"{', '.join(NAMES)}"
             )
     try:
-        secret = _secret_of(given)
+        has_own = "secret" in given or "secret_file" in given
         encrypt = _decision(given, "encrypt")
         return ClientOptions.of(
             timeout=timeout,
             connect_timeout=timeout,
-            secret=options.secret if secret is None else secret,
+            secret=_secret_of(given) if has_own else options.secret,
             encrypt=options.encrypt or None if encrypt is None else encrypt,
             integrity=_decision(given, "integrity"),
             local=given.get("local"),
@@ -57,13 +58,24 @@ def upstream_options(options: ServerOptions, timeout: float) -> ClientOptions:
         raise ValueError(f"storage_options: {error}") from None
 
 
+def with_secret_of_source(options: ServerOptions) -> ServerOptions:
+    """Return options that ask the source by the secret of this process's environment, or by none.
+
+    For servers with a new secret of their own. If `storage_options` has a secret, it stays.
+    """
+    given = dict(options.storage_options or {})
+    if "secret" in given or "secret_file" in given:
+        return options
+    found = Secret.find()
+    given["secret"] = "" if found is None else found.reveal().decode()
+    return replace(options, storage_options=given)
+
+
 def _secret_of(given: Mapping[str, str]) -> Secret | None:
     if "secret" in given and "secret_file" in given:
         raise ValueError("secret and secret_file exclude one another")
     if "secret" in given:
-        return Secret(given["secret"])
-    if "secret_file" not in given:
-        return None
+        return Secret(given["secret"]) if given["secret"] else None
     try:
         return Secret.from_file(given["secret_file"])
     except OSError as error:
