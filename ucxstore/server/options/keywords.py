@@ -107,7 +107,9 @@ class ServerKeywords(WorkerKeywords, total=False):
         An option to open an object store's URL, such as endpoint=http://host; repeatable. Other
         users can see it: put credentials into the environment (default: those of the environment,
         such as AWS_ENDPOINT_URL). In Python, a mapping by obstore's names, such as ``{"endpoint":
-        ...}``. It may hold credentials there: it is not shown.
+        ...}``. It may hold credentials there: it is not shown. For a source at other servers, it
+        may have ``secret``, ``secret_file``, ``encrypt``, ``integrity``, ``local`` and ``network``,
+        as for `UcxStore`; by default the secret is the server's own.
     write_budget : int | str | None
         Memory for values on their way to an object store (default: 256MiB). Further writes wait. A
         larger value is sent alone.

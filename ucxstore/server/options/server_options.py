@@ -213,7 +213,9 @@ class ServerOptions:
         "an option to open an object store's URL, such as endpoint=http://host; repeatable. Other "
         "users can see it: put credentials into the environment",
         """In Python, a mapping by obstore's names, such as ``{"endpoint": ...}``. It may hold
-        credentials there: it is not shown.""",
+        credentials there: it is not shown. For a source at other servers, it may have ``secret``,
+        ``secret_file``, ``encrypt``, ``integrity``, ``local`` and ``network``, as for `UcxStore`;
+        by default the secret is the server's own.""",
         form="pairs",
         check=checks.check_texts,
         default_text="those of the environment, such as AWS_ENDPOINT_URL",
