@@ -3,19 +3,17 @@
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
 import requests
 import zarr
-from distributed import Client, LocalCluster, Nanny, Scheduler, SpecCluster, get_worker
+from distributed import Client, LocalCluster, get_worker
 
-from tests.dask.conftest import SECONDS, cluster_of
+from tests.dask.conftest import SECONDS, cluster_of, hosts_of
 from tests.eventually import eventually
 from tests.values import read, write
 from ucxstore import (
@@ -31,33 +29,6 @@ from ucxstore.server import Server
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
 SHAPE = (400, 400)
-
-CONFIG = {
-    "distributed.scheduler.work-stealing": False,
-    "distributed.worker.multiprocessing-method": "forkserver",
-    "distributed.worker.memory.terminate": False,
-    "scheduler": None,
-}
-
-
-@contextmanager
-def hosts_of(*workers: str) -> Iterator[Client]:
-    """Start a cluster with a worker at each of these addresses, as if each were a host."""
-    spec = {
-        number: {"cls": Nanny, "options": {"host": host, "nthreads": 1, "dashboard": False}}
-        for number, host in enumerate(workers)
-    }
-    scheduler = {
-        "cls": Scheduler,
-        "options": {"host": "127.0.0.1", "dashboard_address": ":0", "port": 0},
-    }
-    with (
-        dask.config.set(CONFIG),
-        SpecCluster(workers=spec, scheduler=scheduler) as cluster,
-        Client(cluster, timeout=SECONDS) as client,
-    ):
-        client.wait_for_workers(len(workers), timeout=SECONDS)
-        yield client
 
 
 @pytest.fixture(scope="module")

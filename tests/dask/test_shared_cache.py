@@ -17,7 +17,7 @@ from zarr.storage import ObjectStore
 
 from profiles.s3 import S3Server, S3ServerError, s3_server
 from profiles.s3_log import S3Request, read_log
-from tests.dask.conftest import SECONDS, cluster_of
+from tests.dask.conftest import SECONDS, cluster_of, hosts_of
 from tests.eventually import eventually
 from ucxstore import StorageError
 from ucxstore.dask import deploy, locality
@@ -138,6 +138,32 @@ def test_three_passes_cost_one(s3: S3Server, four: Client, full: bool, layout: s
         assert {request.key for request in asked} == objects
         assert asked[S3Request("GetObject", f"{prefix}/zarr.json")] == 1
         assert {n for request, n in asked.items() if request.operation == "HeadObject"} == {1}
+
+
+def whole_is_right(array: zarr.Array) -> bool:
+    """Compare all of the array with what was written, in one task."""
+    values = [block_of(row, ROWS) for row in range(0, array.shape[0], ROWS)]
+    return bool(np.array_equal(array[...], np.concatenate(values)))
+
+
+def test_each_host_fetches_once(s3: S3Server) -> None:
+    """With a server a host, tasks use that of their own: whoever reads, two hosts ask twice."""
+    array, _ = put_array(s3, "hosts", 512, chunks=(128, 2048))
+    url = f"s3://{s3.bucket}/hosts"
+    with (
+        hosts_of("127.0.0.1", "127.0.0.2", "127.0.0.1", "127.0.0.2") as client,
+        deploy(client, url, memory="1GiB", per="host", storage_options=options_of(s3)) as deployed,
+    ):
+        near = zarr.open_array(deployed.store(), mode="r", zarr_format=3)
+        before = len(read_log(s3))
+        for _ in range(2):
+            for worker in client.nthreads():
+                task = client.submit(whole_is_right, near, workers=[worker], pure=False)
+                assert task.result(SECONDS)
+        asked = Counter(read_log(s3)[before:])
+        gets = {key: n for key, n in asked.items() if key.operation == "GetObject"}
+        keys = {f"hosts/{key}" for key in chunk_keys(array)}
+        assert {key.key: n for key, n in gets.items() if key.key in keys} == dict.fromkeys(keys, 2)
 
 
 def test_the_cache_is_bounded_shown_and_lost_with_no_data(s3: S3Server) -> None:
