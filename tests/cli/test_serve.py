@@ -18,6 +18,7 @@ import pytest
 
 from tests.cli.command import COMMAND, run
 from tests.eventually import eventually, nothing_happens
+from tests.values import read, write
 from ucxstore import Secret, UcxStore, __version__
 from ucxstore.base import ucx_library
 from ucxstore.base.errors import AuthenticationError
@@ -182,6 +183,42 @@ def test_a_port_that_is_not_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # ---- signals ----
+
+
+@pytest.mark.parametrize("way", ["arguments", "variables", "file"])
+def test_a_source_at_another_server(way: str, start: Start, secret: Path, tmp_path: Path) -> None:
+    """It has another secret than the server in front of it."""
+    theirs = tmp_path / "theirs"
+    theirs.write_text("the secret of the source, which is another one")
+    theirs.chmod(0o600)
+    up = start("memory://", "--secret-file", theirs)
+    source = f"{up.address}/run"
+    if way == "arguments":
+        words = ["--secret-file", secret, "--storage-options", f"secret_file={theirs}"]
+        server = start(source, "--cache", "8MiB", *words)
+    elif way == "variables":
+        server = start(
+            source,
+            UCXSTORE_SECRET_FILE=str(secret),
+            UCXSTORE_SERVE_STORAGE_OPTIONS=f"secret_file={theirs}",
+        )
+    else:
+        file = tmp_path / "ucxstore.toml"
+        file.write_text(
+            f"location = '{source}'\nsecret_file = '{secret}'\n"
+            f"[storage_options]\nsecret_file = '{theirs}'\n"
+        )
+        server = start("--config", file)
+    with (
+        UcxStore(server.address, secret=Secret.from_file(secret)) as store,
+        UcxStore(source, secret=Secret.from_file(theirs)) as direct,
+    ):
+        write(store, "k", b"1")
+        assert read(direct, "k") == read(store, "k") == b"1"
+    status, said, _ = server.end()
+    assert status == 0
+    cached = "8.4 MB" if way == "arguments" else "1.1 GB"
+    assert rows_of(said)["storage   "] == f"{source}, cached in {cached} of memory"
 
 
 @pytest.mark.parametrize(
