@@ -130,28 +130,25 @@ def report(server: str, now: "ServerStats", before: "ServerStats | None" = None)
             f"{size_text(now['decoded_limit'])} held"
         )
     if before is not None:
-        seconds = max(now["uptime_s"] - before["uptime_s"], 1e-9)
-        gets, sent, seen, bytes_seen, sets, received = (
-            (now[name] - before[name]) / seconds
-            for name in (
-                "gets",
-                "bytes_sent",
-                "gets_seen",
-                "bytes_seen",
-                "sets",
-                "bytes_received",
-            )
-        )
-        lines.append(
-            f"now   {gets:,.0f} gets/s, {size_text(sent)}/s sent, {seen:,.0f} seen/s, "
-            f"{size_text(bytes_seen)}/s seen, {sets:,.0f} sets/s, {size_text(received)}/s received"
-        )
+        lines.append(_rates(now, before))
     lines += text_columns([_COLUMNS, *map(_row, clients)])
     if len(now["origins"]) > 1:
         lines += text_columns([_ORIGIN_COLUMNS, *map(_origin_row, now["origins"])])
     if now["scratch_spaces"]:
         lines += text_columns([_SPACE_COLUMNS, *map(_space_row, now["spaces"])])
     return "\n".join(lines)
+
+
+def _rates(now: "ServerStats", before: "ServerStats") -> str:
+    seconds = max(now["uptime_s"] - before["uptime_s"], 1e-9)
+    names = ("gets", "bytes_sent", "gets_seen", "bytes_seen", "sets", "bytes_received")
+    gets, sent, seen, bytes_seen, sets, received = (
+        (now[name] - before[name]) / seconds for name in names
+    )
+    return (
+        f"now   {gets:,.0f} gets/s, {size_text(sent)}/s sent, {seen:,.0f} seen/s, "
+        f"{size_text(bytes_seen)}/s seen, {sets:,.0f} sets/s, {size_text(received)}/s received"
+    )
 
 
 def _row(client: "ClientStats") -> Sequence[str]:
