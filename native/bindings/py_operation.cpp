@@ -6,6 +6,7 @@
 
 #include "base/global.hpp"
 #include "bindings/gil.hpp"
+#include "client/reads_once.hpp"
 
 namespace ucxstore::bindings {
 namespace {
@@ -69,6 +70,7 @@ PyOperation::Object PyOperation::start(std::shared_ptr<client::Link> link,
     if (operation->for_a_thread()) {
         unwaited().push_back(operation->id);
     }
+    client::tell_of_reads(link, *operation);
     try {
         if (operation->memory_bytes() >= kCopiedWithGil) {
             const WithoutGil released;

@@ -35,6 +35,28 @@ Outgoing& add(std::vector<Outgoing>& messages, protocol::Op op, std::size_t firs
     return messages.back();
 }
 
+// What a message says of a key.
+struct KeyBody {
+    std::string key;
+    std::string bytes;
+};
+
+// An operation with an item for each message.
+std::shared_ptr<Operation> make_of(protocol::Op op, const std::vector<KeyBody>& bodies,
+                                   double timeout_s, QueuePointer queue) {
+    std::vector<Item> items;
+    std::vector<Outgoing> messages;
+    for (const auto& [key, bytes] : bodies) {
+        if (add(messages, op, items.size(), bytes).header.count == 1) {
+            items.emplace_back();
+            items.back().key = key;
+        }
+    }
+    auto operation = std::make_shared<Operation>(std::move(items), timeout_s, std::move(queue));
+    operation->requests = std::move(messages);
+    return operation;
+}
+
 }  // namespace
 
 std::shared_ptr<Operation> make_operation(const std::vector<std::string>& keys,
@@ -94,21 +116,26 @@ std::vector<Outgoing> request_gets(const Operation& operation) {
 
 std::shared_ptr<Operation> make_calls(protocol::Op op, const std::vector<std::string>& keys,
                                       double timeout_s, QueuePointer queue) {
-    std::vector<Item> items;
-    std::vector<Outgoing> messages;
+    std::vector<KeyBody> bodies;
     for (const std::string& key : keys) {
         check_key(key);
-        std::string body;
-        protocol::put_string(body, key);
-        if (add(messages, op, items.size(), body).header.count == 1) {
-            items.emplace_back();
-            items.back().key = key;
-        }
+        bodies.push_back({key, {}});
+        protocol::put_string(bodies.back().bytes, key);
     }
-    auto operation = std::make_shared<Operation>(std::move(items), timeout_s, std::move(queue));
-    operation->requests = std::move(messages);
+    auto operation = make_of(op, bodies, timeout_s, std::move(queue));
     operation->removes = op == protocol::Op::remove;
     return operation;
+}
+
+std::shared_ptr<Operation> make_read(
+    const std::vector<std::pair<std::string, std::uint64_t>>& values, double timeout_s) {
+    std::vector<KeyBody> bodies;
+    for (const auto& [key, version] : values) {
+        bodies.push_back({key, {}});
+        protocol::put_string(bodies.back().bytes, key);
+        protocol::put_u64(bodies.back().bytes, version);
+    }
+    return make_of(protocol::Op::was_read, bodies, timeout_s, nullptr);
 }
 
 std::shared_ptr<Operation> make_call(protocol::Op op, const std::string& key, std::string body,

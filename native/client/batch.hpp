@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "client/operation.hpp"
@@ -33,6 +34,10 @@ std::vector<Outgoing> request_gets(const Operation& operation);
 // Error(invalid_key).
 std::shared_ptr<Operation> make_calls(protocol::Op op, const std::vector<std::string>& keys,
                                       double timeout_s, QueuePointer queue);
+
+// Says which values, of these versions, have been read whole.
+std::shared_ptr<Operation> make_read(
+    const std::vector<std::pair<std::string, std::uint64_t>>& values, double timeout_s);
 
 // An operation of one message; `key` is for the text of failures.
 std::shared_ptr<Operation> make_call(protocol::Op op, const std::string& key, std::string body,

@@ -28,6 +28,8 @@ class Link {
     // Never waits for the server. Throws Error(argument), and then does nothing, where a request is
     // larger than a server takes.
     virtual void submit(const std::shared_ptr<Operation>& operation) = 0;
+    // The same, but for gets; also from inside of another operation's end.
+    virtual void submit_later(const std::shared_ptr<Operation>& operation) { submit(operation); }
     // Returns memory for a value of this size; nullptr for none.
     using MakeRoom = std::function<std::byte*(std::uint64_t)>;
     // Copies a whole value to memory that it asks for, if it can be seen from here: returns its

@@ -143,6 +143,12 @@ void Operation::fail(const std::exception& error,
 }
 
 void Operation::complete(bool leaked) {
+    if (on_success && !error_ && !leaked) {
+        try {
+            on_success(*this);
+        } catch (const std::exception&) {  // for want of memory
+        }
+    }
     // Before anybody knows: who has the result may fork, and this thread is not there in a child,
     // where what it still held would stay until the child's end. Unless somebody may still write
     // to that memory.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <optional>
@@ -101,6 +102,8 @@ class Operation : public std::enable_shared_from_this<Operation> {
     std::shared_ptr<memory::ResultMemory> result;
     bool sends_values() const { return kind == Kind::set || kind == Kind::set_if_absent; }
     bool removes = false;  // keys, or all of a prefix
+    // Called before its caller knows that it is complete, unless it has failed; on any thread.
+    std::function<void(const Operation&)> on_success;
 
     // The rest of this block runs on the progress thread.
 

@@ -15,6 +15,7 @@
 #include "local_client/file_reads.hpp"
 #include "local_client/upload.hpp"
 #include "local_client/visible_storage.hpp"
+#include "protocol/keys.hpp"
 #include "shared/sealed.hpp"
 #include "stream_client/stream_link.hpp"
 #include "threads/event_thread.hpp"
@@ -32,7 +33,8 @@ class LocalLink : public stream_client::StreamLink {
     // Copies what can be seen before it returns.
     void submit(const std::shared_ptr<client::Operation>& operation) override;
     std::optional<std::uint64_t> see(std::string_view key, const MakeRoom& make_room) override {
-        return visible_.copy(key, make_room);
+        // An operation tells the server of values that are read once.
+        return protocol::is_read_once(key) ? std::nullopt : visible_.copy(key, make_room);
     }
     std::shared_ptr<memory::Region> hold(std::string_view key) override {
         return visible_.hold(key);

@@ -1,12 +1,16 @@
 #include "protocol/keys.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstddef>
 #include <system_error>
 
 namespace ucxstore::protocol {
 namespace {
+
+constexpr std::array<std::string_view, 5> kMetadata{"zarr.json", ".zarray", ".zgroup", ".zattrs",
+                                                    ".zmetadata"};
 
 bool is_utf8(std::string_view text) {
     for (std::size_t i = 0; i < text.size();) {
@@ -73,6 +77,9 @@ std::string_view folder_of_space(std::string_view key) {
 }
 
 bool is_space_name(std::string_view name) {
+    if (name.ends_with(kReadOnce)) {
+        name.remove_suffix(kReadOnce.size());
+    }
     return name.size() == kSpaceNameBytes && std::ranges::all_of(name, [](char one) {
                return (one >= '0' && one <= '9') || (one >= 'a' && one <= 'f');
            });
@@ -111,6 +118,15 @@ std::optional<std::string_view> shelf_of(std::string_view key) {
 }
 
 bool is_shelf_name(std::string_view name) { return name == kDecodedShelf || is_space_name(name); }
+
+bool is_read_once(std::string_view key) {
+    const auto name = space_of(key);
+    return name && name->ends_with(kReadOnce) && !is_metadata(key);
+}
+
+bool is_metadata(std::string_view key) {
+    return std::ranges::find(kMetadata, key.substr(key.rfind('/') + 1)) != kMetadata.end();
+}
 
 std::optional<std::string> key_fault(std::string_view key) {
     if (key.empty()) {

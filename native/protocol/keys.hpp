@@ -16,6 +16,8 @@ constexpr std::size_t kMaxKeyBytes = 1024;
 // names have this many hexadecimal digits, so nobody guesses one.
 constexpr std::string_view kScratchFolder = "__ucxscratch__/";
 constexpr std::size_t kSpaceNameBytes = 32;
+// After these, where a space frees what has been read once: so whoever has a key knows.
+constexpr std::string_view kReadOnce = "once";
 
 // Decoded values (cache/decoded_values.hpp) are named in this folder, at every server. Nothing else
 // is in it: they are only read.
@@ -28,6 +30,11 @@ constexpr std::string_view kReservedFolder = ".ucxstore/";
 // The name of the scratch space that a key, or every key with a prefix, is in; nullopt for none.
 std::optional<std::string_view> space_of(std::string_view key);
 bool is_space_name(std::string_view name);
+// Whether a key is of a value that is freed once it has been read: zarr's metadata is not.
+bool is_read_once(std::string_view key);
+// Whether a key is of zarr's metadata. Without it, zarr does not find the arrays and groups whose
+// chunks are there.
+bool is_metadata(std::string_view key);
 // The folder of all keys that are in one scratch space, or none, with this one. "" for none.
 std::string_view folder_of_space(std::string_view key);
 

@@ -100,7 +100,8 @@ enum class Op : std::uint32_t {
     begin_space,  // a scratch space, by its owner
     renew_space,
     end_space,
-    operate,  // what an operator asks of the server
+    operate,   // what an operator asks of the server
+    was_read,  // whole values of a scratch space that frees what has been read once
 };
 
 enum class Status : std::uint32_t {

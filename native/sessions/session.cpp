@@ -245,6 +245,9 @@ bool Session::begin(const protocol::RequestHeader& header, std::span<const std::
         case protocol::Op::stats:
             on_stats(header);
             return true;
+        case protocol::Op::was_read:
+            on_was_read(header, body);
+            return true;
         case protocol::Op::operate:
             return on_operate(header, body);
         case protocol::Op::begin_space:
@@ -541,6 +544,23 @@ void Session::abandon(std::uint64_t request) {
     sending_->abandon(request);
     awaiting_->abandon(request);
     arriving_->abandon(request);
+}
+
+void Session::on_was_read(const protocol::RequestHeader& header, std::span<const std::byte> body) {
+    protocol::Reader reader(body);
+    sending_->time(id_of(header), base::RequestKind::other);
+    for (std::uint32_t i = 0; i < header.count; ++i) {
+        const std::string key = reader.string();
+        const std::uint64_t version = reader.u64();
+        if (!protocol::is_read_once(key) || client_->bounds().read_fault(key)) {
+            continue;  // no client of ours says so
+        }
+        try {
+            service_.storages.storage_of(key)->was_read(key, version);
+        } catch (const base::Error&) {  // the space has ended
+        }
+    }
+    sending_->reply(id_of(header), protocol::Status::ok);
 }
 
 // Begins, renews or ends a scratch space, for its owner.

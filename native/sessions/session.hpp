@@ -125,6 +125,7 @@ class Session {
     bool on_operate(const protocol::RequestHeader& header, std::span<const std::byte> body);
     bool on_get(const protocol::RequestHeader& header, std::span<const std::byte> body,
                 base::TimePoint came);
+    void on_was_read(const protocol::RequestHeader& header, std::span<const std::byte> body);
     void on_space(const protocol::RequestHeader& header, std::span<const std::byte> body);
     bool on_other(const protocol::RequestHeader& header, std::span<const std::byte> body);
     void refuse_for_now(const protocol::RequestHeader& header, std::size_t body_bytes);

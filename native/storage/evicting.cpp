@@ -1,10 +1,9 @@
 #include "storage/evicting.hpp"
 
 #include <algorithm>
-#include <array>
-#include <string_view>
 #include <utility>
 
+#include "protocol/keys.hpp"
 #include "storage/memory.hpp"
 
 namespace ucxstore::storage {
@@ -12,15 +11,6 @@ namespace {
 
 // Of the limit of memory, for the keys of evicted values.
 constexpr std::uint64_t kRememberedPart = 8;
-
-// Without these, zarr does not find the arrays and groups whose chunks are there.
-constexpr std::array<std::string_view, 5> kMetadata{"zarr.json", ".zarray", ".zgroup", ".zattrs",
-                                                    ".zmetadata"};
-
-bool is_metadata(std::string_view key) {
-    const std::string_view name = key.substr(key.rfind('/') + 1);
-    return std::ranges::find(kMetadata, name) != kMetadata.end();
-}
 
 }  // namespace
 
@@ -54,7 +44,7 @@ Evicting::Evicting(std::vector<std::string> below, std::uint64_t limit)
 
 bool Evicting::takes(const std::string& key, std::uint64_t) const {
     const auto begins = [&](const std::string& prefix) { return key.starts_with(prefix); };
-    return std::ranges::any_of(below_, begins) && !is_metadata(key);
+    return std::ranges::any_of(below_, begins) && !protocol::is_metadata(key);
 }
 
 std::shared_ptr<memory::Region> Evicting::stand_in(const std::string& key,

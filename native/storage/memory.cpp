@@ -7,6 +7,7 @@
 
 #include "base/mutex.hpp"
 #include "base/status.hpp"
+#include "protocol/keys.hpp"
 #include "shared/sealed.hpp"
 #include "storage/version.hpp"
 
@@ -74,6 +75,19 @@ std::shared_ptr<memory::Region> allocate_counted(std::shared_ptr<void> share, st
     memory::Region* region = counted->region.get();
     return {std::move(counted), region};
 }
+
+// In the place of a value that was freed as it was read. It has no bytes.
+class FreedValue : public memory::Region {
+  public:
+    explicit FreedValue(const memory::Region& value) : size_(value.size()) {
+        set_version(value.version());
+    }
+    std::byte* data() const override { return nullptr; }
+    std::uint64_t size() const override { return size_; }
+
+  private:
+    const std::uint64_t size_;
+};
 
 class MemoryIncoming : public Incoming {
   public:
@@ -151,11 +165,12 @@ class MemoryStorage::Readers : public S3Fifo::Owner {
 
 MemoryStorage::MemoryStorage(std::shared_ptr<Quota> quota, bool count_keys,
                              std::shared_ptr<shared::Shelf> shelf,
-                             std::unique_ptr<Shedding> shedding)
+                             std::unique_ptr<Shedding> shedding, bool read_once)
     : quota_(std::move(quota)),
       count_keys_(count_keys),
       shelf_(std::move(shelf)),
       shedding_(std::move(shedding)),
+      read_once_(read_once),
       order_(quota_->limit()) {
     if (shelf_ != nullptr) {
         reclaim_ =
@@ -231,7 +246,10 @@ void MemoryStorage::check_open() const {
 void MemoryStorage::check_there(const Entry& entry) const {
     if (entry.lost) {
         throw base::Error(base::ErrorKind::evicted,
-                          "the server's memory was full. Set it again, or delete it");
+                          read_once_
+                              ? "it has been read, and its scratch space frees what has been "
+                                "read once. Set it again, or delete it"
+                              : "the server's memory was full. Set it again, or delete it");
     }
 }
 
@@ -477,6 +495,31 @@ void MemoryStorage::remove(const std::string& key, const Consent& consent) {
             shelf_->withdraw(key);
         }
         catalog_.erase(found);
+    }
+}
+
+// The key stays, so that nobody takes the value for one that was never there.
+void MemoryStorage::was_read(const std::string& key, std::uint64_t version) {
+    if (!read_once_ || protocol::is_metadata(key)) {
+        return;
+    }
+    std::shared_ptr<const memory::Region> region;  // freed after the lock is gone
+    {
+        const base::Lock lock(mutex_);
+        const auto found = catalog_.find(key);
+        if (found == catalog_.end() || found->second.lost ||
+            found->second.value->version() != version) {
+            return;  // it was set again meanwhile
+        }
+        Entry& entry = found->second;
+        region = std::make_shared<FreedValue>(*entry.value);
+        entry.value.swap(region);
+        entry.lost = true;
+        ++lost_;
+        stored_ -= region->size();
+        if (shelf_ != nullptr) {
+            shelf_->withdraw(key);
+        }
     }
 }
 

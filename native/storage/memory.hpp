@@ -29,14 +29,15 @@ class MemoryStorage : public Storage {
     // `count_keys`: keys and entries count, too. For values of few bytes. `shelf`: where values are
     // kept, for processes of this host to see; memory of this process alone where it is nullptr.
     // `shedding`: what becomes of values that have no room; nullptr: new ones are refused.
+    // `read_once`: a value is lost once it was read, but for zarr's metadata.
     explicit MemoryStorage(std::shared_ptr<Quota> quota, bool count_keys = false,
                            std::shared_ptr<shared::Shelf> shelf = nullptr,
-                           std::unique_ptr<Shedding> shedding = nullptr);
+                           std::unique_ptr<Shedding> shedding = nullptr, bool read_once = false);
     MemoryStorage(const MemoryStorage&) = delete;
     MemoryStorage& operator=(const MemoryStorage&) = delete;
     ~MemoryStorage() override;
 
-    // Throws Error(evicted) where the value was lost for want of room.
+    // Throws Error(evicted) where the value was lost: for want of room, or as it was read.
     std::shared_ptr<const memory::Region> find(const std::string& key) override;
     // Also of a value that was lost.
     std::optional<std::uint64_t> size(const std::string& key) override;
@@ -44,6 +45,7 @@ class MemoryStorage : public Storage {
     std::unique_ptr<Incoming> adopt(const std::string& key, std::uint64_t size,
                                     base::Fd&& file) override;
     void remove(const std::string& key, const Consent& consent = {}) override;
+    void was_read(const std::string& key, std::uint64_t version) override;
     // With the keys of values that were lost.
     Page list(const std::string& prefix, bool delimited, const std::string& cursor,
               std::size_t max_bytes, const Pace& pace = {}) override;
@@ -125,6 +127,7 @@ class MemoryStorage : public Storage {
     const bool count_keys_;
     const std::shared_ptr<shared::Shelf> shelf_;
     const std::unique_ptr<Shedding> shedding_;
+    const bool read_once_;
     const std::shared_ptr<std::atomic<std::uint64_t>> spilled_keys_ =
         std::make_shared<std::atomic<std::uint64_t>>(0);  // bytes of records_of_spilled()
     std::shared_ptr<void> reclaim_;                       // of what the shelf keeps for readers

@@ -5,6 +5,7 @@
 
 #include "base/mutex.hpp"
 #include "base/status.hpp"
+#include "protocol/keys.hpp"
 #include "threads/quiet_thread.hpp"
 #include "threads/trimming.hpp"
 
@@ -60,7 +61,8 @@ void Spaces::begin(const std::string& name, std::uint64_t quota, Timeout timeout
     }
     const base::Lock lock(mutex_);
     auto values = std::make_shared<MemoryStorage>(
-        std::make_shared<Quota>(quota, called(name), room_), false, make_shelf(quota));
+        std::make_shared<Quota>(quota, called(name), room_), false, make_shelf(quota), nullptr,
+        name.ends_with(protocol::kReadOnce));
     if (!thread_.joinable()) {
         thread_ = threads::start_quiet_thread("ucxstore-spaces", [this] { run(); });
     }

@@ -47,7 +47,8 @@ class Spaces : public std::enable_shared_from_this<Spaces> {
     ~Spaces();
 
     // Throws Error(storage) where there is a space of that name, or the time-out is out of bounds.
-    // How many there may be is the server's account's to say.
+    // How many there may be is the server's account's to say. The name says whether what has been
+    // read once is freed: protocol::kReadOnce.
     void begin(const std::string& name, std::uint64_t quota, Timeout timeout,
                TimePoint now = Clock::now(), Owner owner = {});
     // Renews the lease of its owner, by this session. Throws Error(scratch_ended) where there is no

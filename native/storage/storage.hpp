@@ -87,6 +87,9 @@ class Storage : public std::enable_shared_from_this<Storage> {
     }
     // Does nothing for a missing key.
     virtual void remove(const std::string& key, const Consent& consent = {}) = 0;
+    // A client has read the whole value of this version; it is freed where that is how this
+    // storage's values end.
+    virtual void was_read(const std::string&, std::uint64_t) {}
     // To be called once keys were removed, before anybody is told so: returns once that is on the
     // medium, where that is wanted. Throws Error(storage).
     virtual void removed(const std::vector<std::string>&) {}

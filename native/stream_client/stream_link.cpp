@@ -72,6 +72,13 @@ void StreamLink::submit(const std::shared_ptr<client::Operation>& operation) {
     start(operation, [] {});
 }
 
+void StreamLink::submit_later(const std::shared_ptr<client::Operation>& operation) {
+    if (!thread_->post(
+            [self = shared_from_this(), operation] { self->start_in_turn(operation, false); })) {
+        fail_closed(*operation);
+    }
+}
+
 void StreamLink::fail_closed(client::Operation& operation) const {
     operation.fail(base::ErrorKind::server_lost, {peer(), ": the client is closed"});
     operation.complete();

@@ -36,6 +36,7 @@ class StreamLink : public client::Link,
 
     const std::string& peer() const override { return conversation_.peer(); }
     void submit(const std::shared_ptr<client::Operation>& operation) override;
+    void submit_later(const std::shared_ptr<client::Operation>& operation) override;
     bool wait_for(client::Operation& operation, std::chrono::milliseconds time) override;
     void cancel(const std::shared_ptr<client::Operation>& operation) override;
     void close() override;

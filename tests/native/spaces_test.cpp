@@ -105,6 +105,38 @@ TEST_F(SpacesTest, TakeOfTheirQuotaAndOfTheRoomOfAll) {
     EXPECT_EQ(room_->taken(), 0u);
 }
 
+TEST_F(SpacesTest, FreeWhatHasBeenReadOnceWhereTheirNameSaysSo) {
+    const std::string once = kOne + std::string(kReadOnce);
+    spaces_.begin(once, kAny, 1h);
+    spaces_.begin(kOther, kAny, 1h);
+    for (const auto& [name, freed] : {std::pair(once, true), std::pair(kOther, false)}) {
+        const auto values = spaces_.find(name);
+        const std::uint64_t before = room_->taken();
+        for (const char* const key : {"a", "b", "x/zarr.json"}) {
+            put(*values, key, 100);
+        }
+        auto value = values->find("a");
+        const std::uint64_t version = value->version();
+        values->was_read("a", version + 1);  // another one's
+        values->was_read("missing", version);
+        EXPECT_EQ(values->find("a"), value);
+        values->was_read("a", version);
+        values->was_read("a", version);  // by another reader
+        values->was_read("x/zarr.json", values->find("x/zarr.json")->version());
+        EXPECT_EQ(room_->taken(), before + 300);  // this reader still has it
+        EXPECT_EQ(text_of([&] { values->find("a"); }).starts_with("it has been read"), freed);
+        EXPECT_EQ(values->size("a"), 100u);
+        EXPECT_EQ(measure(*values, "", false).keys, 3u);
+        value.reset();
+        EXPECT_EQ(room_->taken(), before + (freed ? 200 : 300));
+        EXPECT_NE(values->find("x/zarr.json"), nullptr);
+        put(*values, "a", 50);
+        EXPECT_EQ(values->find("a")->size(), 50u);
+        values->was_read("a", version);  // late, and of the old value
+        EXPECT_EQ(values->find("a")->size(), 50u);
+    }
+}
+
 TEST_F(SpacesTest, AValueThatIsReadCountsUntilItIsLetGo) {
     spaces_.begin(kOne, 700, 1h);
     put(*spaces_.find(kOne), "a", 600);

@@ -19,7 +19,7 @@ UcxStoreError
 ├── ChunkSizeError (ValueError)          a stored value that is not the size of a raw chunk
 ├── ShardError (ValueError)              a shard and its index do not fit, or keep changing
 ├── StorageError (OSError)               the server could not read or keep a value
-│   ├── EvictedError                         the server has given the value up, for want of room
+│   ├── EvictedError                         the server has given the value up
 │   ├── UnreadableFolderError                a listing without what is in some folders
 │   ├── ScratchEndedError                    its scratch space has ended
 │   ├── IntegrityError                       its bytes were changed on their way
@@ -146,10 +146,12 @@ class UndecodedError(UcxStoreError):
 
 
 class EvictedError(StorageError):
-    """The server has given the value up, as its memory was full (``when_full="evict"``).
+    """The server has given the value up.
 
-    The key stays, without a value, until it is set or deleted. Whoever uses the server as a cache
-    catches this as a miss.
+    Its memory was full (``when_full="evict"``), or the value was read, in a scratch space that
+    frees what has been read once (``read_once=True``). The message says which. The key stays,
+    without a value, until it is set or deleted. Whoever uses the server as a cache catches this as
+    a miss.
     """
 
 

@@ -19,6 +19,7 @@ from ucxstore.base.address import Address, HostPort
 from ucxstore.base.errors import (
     ClusterError,
     ConnectError,
+    EvictedError,
     RequestTimeoutError,
     ScratchEndedError,
     ServerLostError,
@@ -59,7 +60,14 @@ _NOTICE_SECONDS = 15.0
 _LAST_LOOK_SECONDS = 5.0
 
 # What tasks raise where values went with a worker, or Dask itself where tasks did.
-_LOSSES = (ServerLostError, ConnectError, RequestTimeoutError, ScratchEndedError, KilledWorker)
+_LOSSES = (
+    ServerLostError,
+    ConnectError,
+    RequestTimeoutError,
+    ScratchEndedError,
+    EvictedError,  # Dask has run a task again that had read its values, where that frees them
+    KilledWorker,
+)
 
 # The options of servers that `deploy` sets itself.
 _DECIDED = frozenset({"bind", "secret", "insecure", "shared", "cache", "scratch_limit", "socket"})
@@ -439,13 +447,18 @@ class Deployment:
         )
 
     def scratch(
-        self, quota: int | str, timeout: float = DEFAULT_TIMEOUT, **options: Any
+        self,
+        quota: int | str,
+        timeout: float = DEFAULT_TIMEOUT,
+        *,
+        read_once: bool = False,
+        **options: Any,
     ) -> Scratch[UcxStore]:
         """Make a scratch space in the memory of the current workers.
 
         Parameters
         ----------
-        quota, timeout
+        quota, timeout, read_once
             As for `UcxStore.scratch`.
         **options
             As for `UcxStore`, for the stores in it.
@@ -457,7 +470,8 @@ class Deployment:
         TimeoutError
             If the workers do not answer in time.
         """
-        return self._over(_Set(self._servers()), "", options).scratch_sync(quota, timeout)
+        whole = self._over(_Set(self._servers()), "", options)
+        return whole.scratch_sync(quota, timeout, read_once=read_once)
 
     def retry[R](
         self,
@@ -466,6 +480,7 @@ class Deployment:
         *,
         attempts: int = 3,
         timeout: float = DEFAULT_TIMEOUT,
+        read_once: bool = False,
         **options: Any,
     ) -> R:
         """Compute with a scratch space, and once more if a worker is lost with some of its values.
@@ -479,8 +494,9 @@ class Deployment:
         step : callable
             Takes the scratch space, and computes all that it needs: what it returns must not need
             the space any more, which ends with the attempt.
-        quota, timeout, **options
-            As for `scratch`.
+        quota, timeout, read_once, **options
+            As for `scratch`. A task that reads what it has read before fails, and so does the step:
+            `read_once` is for tasks that Dask does not run again.
         attempts : int
             How often `step` may be called.
 
@@ -501,7 +517,8 @@ class Deployment:
         for _ in range(attempts):
             servers = self._servers()
             try:
-                with self._over(_Set(servers), "", options).scratch_sync(quota, timeout) as scratch:
+                whole = self._over(_Set(servers), "", options)
+                with whole.scratch_sync(quota, timeout, read_once=read_once) as scratch:
                     return step(scratch)
             except _LOSSES as error:
                 lost = self._lost_of(servers)

@@ -36,11 +36,14 @@ _MOST_INTERVAL = 60.0
 _EXIT_SECONDS = 2.0
 
 _NAME_BYTES = 16
+# Ends the name of a space that frees what has been read once. So every client and server that has a
+# key of it knows, whatever it was told. The native core has the same.
+_READ_ONCE = "once"
 
 
-def new_name() -> str:
+def new_name(*, read_once: bool = False) -> str:
     """Return a name for a space, which nobody can guess."""
-    return secrets.token_hex(_NAME_BYTES)
+    return secrets.token_hex(_NAME_BYTES) + (_READ_ONCE if read_once else "")
 
 
 class Scratch[S: "UcxStore"]:
@@ -57,12 +60,15 @@ class Scratch[S: "UcxStore"]:
         Bytes of values.
     timeout : float
         Seconds that servers keep it for without a renewal.
+    read_once : bool
+        Whether servers free what has been read once.
     """
 
     def __init__(self, store: S, quota: int, lease: "Lease", met: Mapping[HostPort, bytes]) -> None:
         self.name = lease.name
         self.quota = quota
         self.timeout = lease.timeout
+        self.read_once = lease.name.endswith(_READ_ONCE)
         self._store = store
         self._closed = False
         self._lease = lease

@@ -456,27 +456,26 @@ class UcxStore(ChannelStore):
             channel.open_sync()
         channel.accept_restarted()
 
-    async def scratch(self, quota: int | str, timeout: float = SCRATCH_TIMEOUT) -> Scratch[Self]:
+    async def scratch(
+        self, quota: int | str, timeout: float = SCRATCH_TIMEOUT, *, read_once: bool = False
+    ) -> Scratch[Self]:
         """Make a scratch space at the store's servers, for temporary values.
 
-        It is apart from what the servers serve, in memory that they offer for that: servers whose
-        values are in memory offer it within their limit, others by `Server(scratch_limit=...)`.
-        Its name cannot be guessed, and does not depend on this store's prefix. When this returns,
-        all servers have the space.
+        Servers whose values are in memory offer it within their limit, others by
+        `Server(scratch_limit=...)`. Its name cannot be guessed, and does not depend on this store's
+        prefix. When this returns, all servers have the space.
 
         Parameters
         ----------
         quota : int or str
             Bytes that values in it may take, such as ``"8GiB"``; a write beyond that raises
-            `StorageError`. A value that is replaced counts until the new one is there, and one that
-            is read until it has been sent. One server keeps to it exactly. Of several, each takes
-            up to twice its share of it, since keys are placed by their hash and not by what is
-            free: so with very few, large values one may refuse before the quota is reached, and all
-            together can hold up to twice as much.
+            `StorageError`. One server keeps to it exactly. Of several, each takes up to twice its
+            share, since keys are placed by their hash.
         timeout : float
-            Seconds after which the servers end a space that is not renewed, since this process was
-            killed, stopped, or cut off. A thread renews it four times in that time. Reads and
-            writes do not renew it.
+            Seconds after which the servers end a space that this process does not renew: it was
+            killed, stopped, or cut off. Reads and writes do not renew it.
+        read_once : bool
+            Whether a value is freed once all of it has been read. Later reads raise `EvictedError`.
 
         Returns
         -------
@@ -498,13 +497,14 @@ class UcxStore(ChannelStore):
         >>> with store.scratch_sync("8GiB") as scratch:  # doctest: +SKIP
         ...     zarr.create_array(scratch.store("rechunked"), ...)
         """
-        return await asyncio.to_thread(self.scratch_sync, quota, timeout)
+        return await asyncio.to_thread(self.scratch_sync, quota, timeout, read_once=read_once)
 
-    def scratch_sync(self, quota: int | str, timeout: float = SCRATCH_TIMEOUT) -> Scratch[Self]:
+    def scratch_sync(
+        self, quota: int | str, timeout: float = SCRATCH_TIMEOUT, *, read_once: bool = False
+    ) -> Scratch[Self]:
         """Do as `scratch`, blocking."""
         size = parse_positive("quota", quota)
-        name = new_name()
-        whole = self.at(f"{SCRATCH_FOLDER}{name}", {})
+        whole = self.at(f"{SCRATCH_FOLDER}{(name := new_name(read_once=read_once))}", {})
         lease = Lease(name, whole._channel, check_timeout("timeout", timeout))
         lease.begin(size, len(self.servers))
         return Scratch(self, size, lease, whole._identities.known.met)
