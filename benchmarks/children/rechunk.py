@@ -1,4 +1,4 @@
-"""Rechunk a zarr array with Dask, by way of intermediate pieces in a store."""
+"""Rechunk a zarr array with Dask, by way of intermediate pieces in a store, or without any."""
 
 import os
 import time
@@ -20,6 +20,7 @@ from benchmarks import process
 from benchmarks.children import answer
 from benchmarks.ways import LOCAL, SHARED_MEMORY
 from profiles.s3 import s3_server
+from ucxstore import UcxStore
 from ucxstore.dask import deploy
 
 type Shape = tuple[int, ...]
@@ -35,8 +36,9 @@ def main(
     """Rechunk an array in `folder`; return the seconds of both stages, and bytes of memory.
 
     `location` is where the pieces are stored: "local scratch" or "scratch" (in the workers' memory,
-    which others on this host see, or get by UCX's shared memory), "directory" or "S3". With None,
-    make the source array instead.
+    which others on this host see, or get by UCX's shared memory), "directory" or "S3". With "parts"
+    there are none: the tasks of the only stage read parts of the source's chunks. With None, make
+    the source array instead.
     """
     source_chunks, target_chunks = map(tuple, chunks)
     piece = tuple(map(min, source_chunks, target_chunks))
@@ -47,17 +49,20 @@ def main(
         client.wait_for_workers(workers, timeout=_START_SECONDS)
         if location is None:
             return _make_source(Path(folder), tuple(shape), source_chunks)
-        source = zarr.open_array(LocalStore(folder), path="source", mode="r")
         with _pieces_in(location, client, Path(folder)) as (store, servers, note):
+            straight = location == "parts"
+            whole = store.at("") if straight and isinstance(store, UcxStore) else LocalStore(folder)
+            source = zarr.open_array(whole, path="source", mode="r")
             target = _make_array(LocalStore(folder), "target", source.shape, target_chunks)
-            pieces = _make_array(store, "pieces", source.shape, piece)
+            pieces = source if straight else _make_array(store, "pieces", source.shape, piece)
             _warm_up(store, client)
             os.sync()
             pids = [*client.run(os.getpid).values(), *servers]
             for pid in pids:
                 process.reset_peak(pid)
             times = [time.perf_counter()]
-            da.from_zarr(source).store(pieces, lock=False)
+            if not straight:
+                da.from_zarr(source).store(pieces, lock=False)
             times.append(time.perf_counter())
             da.from_zarr(pieces, chunks=target_chunks).store(target, lock=False)
             times.append(time.perf_counter())
@@ -81,6 +86,11 @@ def _pieces_in(
             store = scratch.store()
             yield store, [], ""
             way.check(store)
+    elif location == "parts":
+        with deploy(client, str(folder), memory="16MiB", **LOCAL.of_server) as deployed:
+            store = deployed.store("pieces", strict=True, **LOCAL.of_client)
+            yield store, [], ""
+            LOCAL.check(store)
     elif location == "directory":
         yield LocalStore(folder / "pieces"), [], ""
     else:

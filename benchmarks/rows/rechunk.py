@@ -1,17 +1,22 @@
-"""A Dask rechunk with its pieces in scratch space of the workers, in a directory, and in S3."""
+"""A Dask rechunk with its pieces in scratch space of the workers, in a directory, and in S3.
+
+And one without pieces: its tasks read parts of the source's chunks.
+"""
 
 import shutil
 from pathlib import Path
 
 from benchmarks.children import run
-from benchmarks.result import Row, at_least, figure, times_as_fast
+from benchmarks.result import Row, at_least, at_most, figure, times_as_fast
 from benchmarks.scale import Scale
 from benchmarks.timing import Times
 
 _OF_DIRECTORY = at_least(1)
 _OF_S3 = at_least(3)
+_PEAK = at_most(0.6)  # GB
 
 _LOCATIONS = {
+    "parts": "ucxstore, local, parts of the source's chunks, no pieces",
     "local scratch": "ucxstore, local, scratch in the workers' memory",
     "scratch": "ucxstore, shared memory, scratch in the workers' memory",
     "directory": "LocalStore, directory",
@@ -45,6 +50,7 @@ def measure(scale: Scale, folder: Path) -> Row:
                 stage.seconds.append(seconds)
             for left in ("target", "pieces", "s3"):
                 shutil.rmtree(folder / left, ignore_errors=True)
+    parts = _LOCATIONS["parts"]
     *ours, directory, s3 = _LOCATIONS.values()
     nbytes = 4 * length * side**2
     return Row(
@@ -53,13 +59,17 @@ def measure(scale: Scale, folder: Path) -> Row:
         lines=[
             *(times_as_fast(times, scratch, directory, _OF_DIRECTORY) for scratch in ours),
             *(times_as_fast(times, scratch, s3, _OF_S3) for scratch in ours),
-            *(figure(f"peak memory, {name}", found, "GB") for name, found in peaks.items()),
+            *(
+                figure(f"peak memory, {name}", found, "GB", _PEAK if name == parts else None)
+                for name, found in peaks.items()
+            ),
         ],
         times=times,
         notes=[
             *(
                 f"{name}: pieces written in {first.median:.2f} s, read in {second.median:.2f} s"
                 for name, (first, second) in stages.items()
+                if name != parts
             ),
             f"peak memory is that of the workers, with the {nbytes / _GB:g} GB of pieces where they"
             " are in them, and of the S3 server",

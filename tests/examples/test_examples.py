@@ -78,8 +78,9 @@ def test_shared_cache() -> None:
     assert re.search(r" saw 5 requests for 5 objects, which were read three times$", requests)
 
 
-def test_rechunk() -> None:
-    done = run("examples/rechunk.py", "--steps", 50, "--progress")
+@pytest.mark.parametrize("way", [[], ["--pieces"]])
+def test_rechunk(way: list[str]) -> None:
+    done = run("examples/rechunk.py", "--steps", 50, "--progress", *way)
     assert done.returncode == 0
     assert re.fullmatch(r"rechunk .* 100% .*\n", done.stderr)
     assert re.fullmatch(
