@@ -33,7 +33,7 @@ const char* exception_name(base::ErrorKind kind) {
         case base::ErrorKind::scratch_ended:
             return "ScratchEndedError";
         case base::ErrorKind::undecoded:
-            return "UndecodedError";
+            return "UndecodedError";  // of another module: users do not see it
         case base::ErrorKind::evicted:
             return "EvictedError";
         case base::ErrorKind::unknown_outcome:
@@ -67,7 +67,9 @@ void translate(const std::exception_ptr& pointer, void*) {
             PyErr_SetString(PyExc_ValueError, error.what());
             return;
         }
-        const nb::object type = nb::module_::import_("ucxstore.base.errors").attr(name);
+        const bool is_internal = error.kind() == base::ErrorKind::undecoded;
+        const char* module = is_internal ? "ucxstore.base.undecoded" : "ucxstore.base.errors";
+        const nb::object type = nb::module_::import_(module).attr(name);
         PyErr_SetString(type.ptr(), error.what());
     }
 }

@@ -64,7 +64,10 @@ VisibleStorage::Unanswered VisibleStorage::answer(const std::string& peer,
         if (i == 0 || protocol::shelf_of(key) != protocol::shelf_of(operation.gets[i - 1].key)) {
             visible = memory_with(key);
         }
-        const bool answered = visible != nullptr && visible->answer(peer, operation, i);
+        // Only the server knows whether a value that is read once was read, by this client or
+        // others.
+        const bool answered = visible != nullptr && !protocol::is_read_once(key) &&
+                              visible->answer(peer, operation, i);
         auto what = answered ? What::answer : What::unknown;
         if (what == What::unknown && rest.files != nullptr) {
             what = rest.files->answer(peer, operation, i, room);

@@ -27,6 +27,7 @@ std::uint64_t divided_up(std::uint64_t bytes, std::uint64_t by) { return (bytes 
 
 std::uint64_t PendingGet::held_bytes() const {
     std::uint64_t bytes = sizeof(*this) + wanted_.key.size();
+    bytes += recipe_ == nullptr ? 0 : recipe_->size();  // as if no others had it
     if (const auto* ranges = std::get_if<std::vector<protocol::Range>>(&wanted_.selection)) {
         bytes += ranges->size() * sizeof(protocol::Range);
     } else {

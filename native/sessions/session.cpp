@@ -330,19 +330,18 @@ bool Session::on_operate(const protocol::RequestHeader& header, std::span<const 
 
 bool Session::on_get(const protocol::RequestHeader& header, std::span<const std::byte> body,
                      base::TimePoint came) {
+    const bool decodes = (header.flags & protocol::kDecoded) != 0;
+    protocol::Reader reader(body);
+    const auto recipe = decodes ? std::make_shared<const std::string>(reader.string()) : nullptr;
+    if (decodes && (recipe->empty() || recipe->size() > protocol::kMaxRecipeBytes)) {
+        throw base::Error(base::ErrorKind::protocol, "a recipe that is empty or too long");
+    }
     // Whoever has none waiting may have these.
-    const std::uint64_t bytes = header.count * sizeof(PendingGet) + body.size();
+    const std::uint64_t each = sizeof(PendingGet) + (decodes ? recipe->size() : 0);
+    const std::uint64_t bytes = header.count * each + body.size();
     if (!gets_.empty() && (!account_.has_room(Held::gets, header.count) ||
                            !account_.has_room(Held::get_bytes, bytes))) {
         return false;
-    }
-    protocol::Reader reader(body);
-    std::shared_ptr<const std::string> recipe;
-    if ((header.flags & protocol::kDecoded) != 0) {
-        recipe = std::make_shared<const std::string>(reader.string());
-        if (recipe->empty() || recipe->size() > protocol::kMaxRecipeBytes) {
-            throw base::Error(base::ErrorKind::protocol, "a recipe that is empty or too long");
-        }
     }
     for (std::uint32_t i = 0; i < header.count; ++i) {
         PendingGet get(ItemId{header.request, header.first + i}, reader.get_item(),

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from ucxstore.base import keys
 from ucxstore.base.native import core
+from ucxstore.codecs.recipe import MAX_RECIPE_BYTES
 from ucxstore.protocol import frames
 
 
@@ -20,7 +21,12 @@ def test_where_scratch_spaces_are() -> None:
     assert core.SCRATCH_FOLDER == keys.SCRATCH_FOLDER
 
 
+def test_where_decoded_values_are() -> None:
+    assert core.DECODED_FOLDER == keys.DECODED_FOLDER
+    assert core.MAX_RECIPE_BYTES == MAX_RECIPE_BYTES
+
+
 def test_the_names_of_metadata() -> None:
-    file = Path(__file__).parents[2] / "native/storage/evicting.cpp"
+    file = Path(__file__).parents[2] / "native/protocol/keys.cpp"
     (names,) = re.findall(r"kMetadata\{(.*?)\}", file.read_text(), re.DOTALL)
     assert set(re.findall(r'"(.+?)"', names)) == keys.METADATA_NAMES

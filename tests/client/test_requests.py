@@ -50,7 +50,7 @@ OF_ONE_KEY: list[Request[Any]] = [
 ]
 
 NOT_REQUESTS = {"leaving", "alive", "peer", "lanes", "checked", "encrypted", "close"}
-NOT_REQUESTS |= {"see", "hold", "map_file", "allocate"}
+NOT_REQUESTS |= {"see", "see_value", "hold", "map_file", "allocate"}
 
 
 def methods() -> dict[str, tuple[set[str], set[str]]]:

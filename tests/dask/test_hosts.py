@@ -2,6 +2,7 @@
 
 import os
 import signal
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,11 @@ def processes_of(deployed: Deployment) -> list[int]:
     return found
 
 
+def folders() -> set[Path]:
+    """Return the folders of servers that workers of this host share."""
+    return set(Path(tempfile.gettempdir()).glob(f"ucxstore-*-{os.getuid()}-*"))
+
+
 def holds(condition: Callable[[], object]) -> None:
     eventually(condition, SECONDS, 0.05)
 
@@ -98,7 +104,7 @@ def test_the_workers_of_a_host_share_a_server() -> None:
         assert deployed.addresses.popitem()[1].removeprefix("ucx://") in page
         name = deployed.name
     holds(lambda: not processes_of(deployed))
-    assert not list(Path("/tmp").glob(f"{name}*"))
+    assert not [one for one in folders() if one.name.startswith(name)]
 
 
 def test_a_task_uses_the_server_of_its_host(two_hosts: Client) -> None:
@@ -161,8 +167,10 @@ def test_the_secret_of_the_source(two_hosts: Client, tmp_path: Path) -> None:
     file.write_text("a secret that is long enough")
     file.chmod(0o600)
     with Server("memory://", secret=Secret.from_file(file)) as up:
+        before = folders()
         with pytest.raises(StorageError, match="secret"):
             deploy(two_hosts, up.address)
+        holds(lambda: folders() <= before)
         options = {"secret_file": str(file)}
         for per in ("host", "worker"):
             with deploy(two_hosts, up.address, per=per, storage_options=options) as deployed:

@@ -229,7 +229,7 @@ def test_a_grant_opens_what_is_decoded_below_its_prefix(
     assert counted(array, "decoded") == COUNT
     theirs = reader(server, "run-2/a")
     spec = spec_of(theirs.metadata)
-    recipe = recipe_of(kind_of(theirs.async_array), spec)  # type: ignore[arg-type]
+    recipe = recipe_of(kind_of(theirs.async_array), spec)
     assert recipe is not None
     names = [f"{recipe.folder}all/run-2/a/c/0/0"]
     channel = access_to(array.store).channel
@@ -243,7 +243,7 @@ def test_names_of_decoded_values_are_no_keys(location: Any, local: bool, serve: 
     array = made(store)
     array[:]
     spec = spec_of(array.metadata)
-    recipe = recipe_of(kind_of(array.async_array), spec)  # type: ignore[arg-type]
+    recipe = recipe_of(kind_of(array.async_array), spec)
     assert recipe is not None
     name = f"{recipe.folder}all/a/c/0/0"
     channel = access_to(store).channel

@@ -141,10 +141,6 @@ class StorageError(UcxStoreError, OSError):
     """The server's storage failed: a full disk, a missing permission."""
 
 
-class UndecodedError(UcxStoreError):
-    """A server does not decode a value: the pipeline does. Users do not see it."""
-
-
 class EvictedError(StorageError):
     """The server has given the value up.
 

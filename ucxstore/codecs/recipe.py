@@ -16,6 +16,7 @@ from zarr.abc.codec import Codec
 from zarr.codecs import BytesCodec
 from zarr.registry import get_codec_class
 
+from ucxstore.base.foreign import Fields
 from ucxstore.base.keys import DECODED_FOLDER
 from ucxstore.base.showing import one_line
 from ucxstore.base.zarr_compat import (
@@ -215,7 +216,7 @@ def prepare(text: str) -> Prepared | str:
 
 
 def _prepare(text: str) -> Prepared | str:
-    found = json.loads(text)
+    found = Fields.read(text.encode(), "a recipe", MAX_RECIPE_BYTES).plain
     zarr_format: Literal[2, 3] = 2 if found["zarr_format"] == 2 else 3
     dtype = get_data_type_from_json(found["data_type"], zarr_format=zarr_format)
     if dtype.to_native_dtype().str != found["dtype"]:

@@ -142,6 +142,10 @@ class HostServer:
         for lock in (self._attending, self._reporting):
             if lock is not None:
                 lock.release()
+        # The server removes the folder at its end, but not if it did not start, or was lost.
+        with suppress(FileNotFoundError), self._folder.attending(shared=False) as alone:
+            if alone.take() and not self._folder.is_served:
+                self._folder.remove()
 
     def _attend(self, deadline: float) -> None:
         """Take the lock of all that attend; if the server before is just ending, once it has."""

@@ -11,7 +11,8 @@ from zarr.codecs import ShardingCodec
 from zarr.storage import StorePath
 
 from ucxstore.base import meter
-from ucxstore.base.errors import FallbackError, UndecodedError
+from ucxstore.base.errors import FallbackError
+from ucxstore.base.undecoded import UndecodedError
 from ucxstore.base.zarr_compat import (
     ArrayConfig,
     ArrayMetadata,

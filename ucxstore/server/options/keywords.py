@@ -119,9 +119,9 @@ class ServerKeywords(WorkerKeywords, total=False):
         memory://). All scratch spaces together take so much. A read-only server of memory needs it,
         too.
     decoded : int | str | None
-        Decode the chunks of compressed arrays here, once for all readers, and keep so much of the
-        decoded chunks, such as 32GiB (default: none). Readers on this host map it or copy it, as
-        chunks that are not compressed. What is not decoded here, readers decode.
+        Decode the chunks of compressed arrays here, once for all readers, and keep so much of them,
+        such as 32GiB (default: none). Readers on this host map or copy them, as chunks that are not
+        compressed. Readers decode all others.
     memory : int | str | None
         Memory for the values of memory://, such as 64GiB; when_full says what happens beyond it
         (default: 80 % of what the control group or the machine has). Scratch spaces take of it,
