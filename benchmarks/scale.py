@@ -38,6 +38,8 @@ class Scale:
     job_rounds: int  # of a job of four processes
     start_rounds: int  # of a process that reads a small array
     held_bytes: int  # of an array that several processes hold
+    loaders: int  # processes of a training job, at the most
+    loaded_bytes: int  # of the array that they read
     spread_workers: int  # of Dask, which all read from one another
     spread_side: int  # of the square array of 4-byte numbers
     spread_slabs: int  # of its rows, and of its columns
@@ -90,6 +92,8 @@ FULL = Scale(
     job_rounds=5,
     start_rounds=9,
     held_bytes=10**9,
+    loaders=16,
+    loaded_bytes=1 << 30,
     spread_workers=16,
     spread_side=20480,
     spread_slabs=64,
@@ -129,6 +133,8 @@ QUICK = Scale(
     job_rounds=1,
     start_rounds=1,
     held_bytes=128 << 20,
+    loaders=2,
+    loaded_bytes=64 << 20,
     spread_workers=3,
     spread_side=1024,
     spread_slabs=8,
