@@ -245,7 +245,7 @@ def test_memory_that_is_shared_with_a_server_is_no_copy(monkeypatch: pytest.Monk
         assert store.stats().lanes == ["local"]
         check(first, 0, 0)
         assert first.fixed == 16 << 20
-        assert first.rss_extra > 0.9
+        assert first.rss_extra > 0.3  # as much of it as the server has not taken meanwhile
         second = count_workload(store, workload, "zero-copy")
         check(second, 0, 0)
         assert second.fixed == 0
