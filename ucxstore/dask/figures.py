@@ -36,7 +36,7 @@ class WorkStats(ChunkStats):
 
     Attributes
     ----------
-    direct, decode, decode_in_place, encode, fallback, mapped : int
+    direct, decoded, decode, decode_in_place, encode, fallback, mapped : int
         Ways of chunks, as in `StoreStats`, of all stores that the workers' processes have used.
     bytes_read, bytes_written, staged_bytes : int
         Likewise, the bytes of values.
