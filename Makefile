@@ -123,8 +123,10 @@ test-python-nightly: $(BUILT)
 
 faults: SOURCE ?= directory
 faults: SECONDS ?= 600
+faults: DECODED ?=
 faults: $(BUILT) s3 ## Random faults under load (make faults SOURCE=memory SECONDS=60; needs Go)
-	$(BIN)/python -m tests.faults --source $(SOURCE) --seconds $(SECONDS)
+	$(BIN)/python -m tests.faults --source $(SOURCE) --seconds $(SECONDS) \
+	    $(if $(DECODED),--decoded)
 
 greedy: SECONDS ?= 60
 greedy: $(BUILT) ## Greedy clients beside honest ones (make greedy SECONDS=60; some twenty minutes)

@@ -44,6 +44,7 @@ def main() -> int:
     parser.add_argument(
         "--only", default="", help="faults whose names have this, such as 'servers'"
     )
+    parser.add_argument("--decoded", action="store_true", help="chunks, which the servers decode")
     parser.add_argument("--folder", type=Path, help="for records (default: build/faults/SOURCE)")
     arguments = parser.parse_args()
     problem = checker.why_not()
@@ -59,10 +60,14 @@ def main() -> int:
     problem = why_not()
     if problem is not None:
         parser.error(problem)
-    folder = (arguments.folder or Path("build/faults") / arguments.source).absolute()
+    folder = (arguments.folder or Path("build/faults") / _name_of(arguments)).absolute()
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "disk").mkdir(parents=True)
     return _run(arguments, folder)
+
+
+def _name_of(arguments: argparse.Namespace) -> str:
+    return f"{arguments.source}{'-decoded' if arguments.decoded else ''}"
 
 
 def _run(arguments: argparse.Namespace, folder: Path) -> int:
@@ -71,7 +76,7 @@ def _run(arguments: argparse.Namespace, folder: Path) -> int:
     subprocess.run(mount, check=True)
     print(f"seed {arguments.seed}, records in {folder}", flush=True)
     with hosts_on_a_switch(4) as hosts:
-        trial = Trial(arguments.source, list(hosts), folder, disk)
+        trial = Trial(arguments.source, list(hosts), folder, disk, decoded=arguments.decoded)
         try:
             trial.start()
             faults = [one for one in trial.faults() if arguments.only in one.name]
@@ -84,6 +89,8 @@ def _run(arguments: argparse.Namespace, folder: Path) -> int:
     (folder / "faults.log").write_text("\n".join(plague.log) + "\n")
     found = _judge(arguments.source, operations, folder, trial.problems)
     found["faults"] = dict(sorted(plague.counts.items()))
+    if arguments.decoded:
+        found["decoded"] = trial.decoded
     (folder / "summary.json").write_text(json.dumps(found, indent=1))
     print(json.dumps(found, indent=1))
     bad = ("problems", "violations", "torn", "hangs", "other errors", "unknown keys")

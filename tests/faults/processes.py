@@ -153,6 +153,13 @@ class Server(Process):
         command = ["ucxstore", "serve", location, "--insecure", "--bind", host.place, *options]
         super().__init__(host, command, output, environment)
 
+    @property
+    def peak(self) -> int:
+        """The most bytes that its process has had in memory."""
+        lines = Path(f"/proc/{self._pid()}/status").read_text().splitlines()
+        peak = dict(line.split(":", 1) for line in lines)["VmHWM"]
+        return int(peak.split()[0]) << 10
+
     def drain(self) -> None:
         """Ask it to end, and see that it does so in time, with status 0."""
         self.expected_end = True

@@ -1,12 +1,15 @@
 """A trial: three servers, eight clients that write and eight that read, and what befalls them."""
 
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from tests.faults.chunks import LIMIT
 from tests.faults.history import LOSE, Operation, operations_of
 from tests.faults.plague import Fault
 from tests.faults.processes import ClientProcess, Process, Server
@@ -34,6 +37,10 @@ _CUT = (0.5, 20.0)
 _TIMEOUT = 3.0
 _PAUSE = 0.01
 
+# Bytes that a process of a server which decodes may take, all in all: mostly its libraries, and
+# what is on its way between sixteen clients.
+_PEAK = 512 << 20
+
 
 class Trial:
     """The processes of a trial, and the faults that there may be.
@@ -47,10 +54,15 @@ class Trial:
         For outputs and records.
     disk : Path
         A small file system, for what the servers keep.
+    decoded : bool
+        Whether servers decode the values, which are encoded chunks then.
     """
 
-    def __init__(self, source: str, hosts: list[Host], folder: Path, disk: Path) -> None:
+    def __init__(
+        self, source: str, hosts: list[Host], folder: Path, disk: Path, *, decoded: bool = False
+    ) -> None:
         self._source = source
+        self._decoded = decoded
         self._hosts = hosts[:3]
         self._bucket_host = hosts[3]
         self._folder = folder
@@ -71,6 +83,7 @@ class Trial:
         self._losses: list[tuple[int, int, int]] = []
         self._processes = 0
         self.problems: list[str] = []
+        self.decoded: list[dict[str, int]] = []
 
     def start(self) -> None:
         """Start all processes, and wait until they have."""
@@ -102,6 +115,9 @@ class Trial:
             self.problems += client.finish()
         for server in self._servers:
             server.until_ready()
+        for number in range(3 if self._decoded else 0):
+            self._check_decoded(self._hosts[number], self._servers[number])
+        for server in self._servers:
             server.drain()
         for process in (*self._servers, *self._clients, *self._ended):
             self.problems += process.problems()
@@ -122,6 +138,22 @@ class Trial:
             for key in sorted(keys):
                 if self._placement.servers_of([f"{_PREFIX}/{key}"]) == [server]:
                     yield Operation(-1, LOSE, key, 0, 0, call, end, "", 0.0)
+
+    def _check_decoded(self, host: Host, server: Server) -> None:
+        """See what a server has decoded since its start, and what that takes."""
+        command = [sys.executable, "-m", "ucxstore", "stats", f"ucx://{host.place}", "--json"]
+        done = subprocess.run(
+            [*host.inside, *command], capture_output=True, text=True, timeout=60, check=True
+        )
+        stats = json.loads(done.stdout)
+        found = {name: stats[name] for name in stats if "decode" in name}
+        found |= {"cached_bytes": stats["cached_bytes"], "peak_bytes": server.peak}
+        self.decoded.append(found)
+        for name, limit in (("decoded", LIMIT), ("cached", LIMIT), ("peak", _PEAK)):
+            if found[f"{name}_bytes"] > limit:
+                self.problems.append(f"{host.place}: {name}_bytes of {found}")
+        if stats["decodes_failed"]:
+            self.problems.append(f"{host.place}: {stats['decodes_failed']} chunks were not decoded")
 
     # ---- faults ----
 
@@ -293,7 +325,11 @@ class Trial:
         self._location, self._environment = told["location"], told["environment"]
 
     def _start_server(self, number: int) -> Server:
-        options = _OPTIONS[self._source]
+        options = list(_OPTIONS[self._source])
+        if self._decoded:
+            options += ["--decoded", str(LIMIT)]
+        if self._decoded and self._source == "bucket":
+            options += ["--cache", str(LIMIT)]
         output = self._folder / f"server-{number}"
         server = Server(self._hosts[number], self._location, options, output, self._environment)
         self._all.append(server)
@@ -308,6 +344,7 @@ class Trial:
             own=place,
             timeout=_TIMEOUT,
             pause=_PAUSE,
+            decoded=self._decoded,
         )
         client = ClientProcess(self._hosts[place % 3], task, self._folder)
         self._all.append(client)

@@ -13,6 +13,7 @@ from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteReques
 from zarr.core.buffer import cpu, default_buffer_prototype
 
 from tests.eventually import nothing_happens
+from tests.faults.chunks import Chunks, encode
 from tests.faults.history import ADD, DELETE, GET, SET, Recorder
 from tests.faults.values import LARGEST, MISSING, TORN, make, number_of, read_part, read_whole
 from ucxstore import ServerRestartedError, UcxStore, UcxStoreError
@@ -47,6 +48,8 @@ class Task:
         Seconds, for requests and for connecting.
     pause : float
         Seconds between two operations, in the mean.
+    decoded : bool
+        Whether values are encoded chunks, which servers decode.
     """
 
     process: int
@@ -55,6 +58,7 @@ class Task:
     own: int
     timeout: float
     pause: float
+    decoded: bool = False
 
 
 class Client:
@@ -72,6 +76,7 @@ class Client:
         self._random = random.Random(task.process)
         self._sequence = 0
         self._out = np.empty(LARGEST, "u1")
+        self._chunks: Chunks | None = None
         self._store = self._open()
         self.ending = threading.Event()
 
@@ -84,7 +89,9 @@ class Client:
 
     def _open(self) -> UcxStore:
         seconds = self._task.timeout
-        return UcxStore(self._task.address, timeout=seconds, connect_timeout=seconds)
+        store = UcxStore(self._task.address, timeout=seconds, connect_timeout=seconds)
+        self._chunks = Chunks(store) if self._task.decoded else None
+        return store
 
     def _one(self) -> None:
         kind = self._kind()
@@ -116,23 +123,27 @@ class Client:
         phase = int(time.monotonic() / _PHASE)
         where = self._random.random()
         if where < 0.55:
-            return f"hot/{phase}/{self._random.randrange(_HOT)}"
-        if where < 0.75:
-            return f"cold/{self._random.randrange(_COLD)}"
-        writer = self._task.own if alone else self._random.randrange(8)
-        return f"own/{writer}/{phase // 4}/{self._random.randrange(3)}"
+            name = f"hot/{phase}/{self._random.randrange(_HOT)}"
+        elif where < 0.75:
+            name = f"cold/{self._random.randrange(_COLD)}"
+        else:
+            writer = self._task.own if alone else self._random.randrange(8)
+            name = f"own/{writer}/{phase // 4}/{self._random.randrange(3)}"
+        return name if self._chunks is None else self._chunks.key_of(name)
 
     def _action(self, kind: str, key: str, number: int) -> Callable[[], int]:
-        store = self._store
+        store, chunks = self._store, self._chunks
         if kind == DELETE:
             return lambda: store.delete_sync(key) or 0
+        if chunks is not None and kind == GET:
+            return lambda: chunks.read(key, self._random)
         if kind == GET:
             read = self._random.choices(
                 (self._get, self._get_into, self._get_part, self._get_parts, self._view),
                 (40, 20, 15, 15, 10),
             )[0]
             return lambda: read(key)
-        value = cpu.Buffer.from_array_like(make(number))
+        value = cpu.Buffer.from_array_like(make(number) if chunks is None else encode(number))
         if kind == ADD:
             return lambda: int(store.add_sync(key, value))
         return lambda: store.set_sync(key, value) or 0
