@@ -67,7 +67,11 @@ void DecodedValues::decode(const Wanted& wanted, Value stored, Later<Value> then
                            const base::Whose& whose) {
     FlightPointer flight;
     Value value;
-    {
+    if (stored->version_in_doubt()) {  // nobody joins it, and it is not kept
+        flight = std::make_shared<Flight>();
+        flight->stale = true;
+        flight->waiting.push_back(std::move(then));
+    } else {
         const base::Lock lock(mutex_);
         value = found(wanted.name, stored->version());
         if (value == nullptr) {

@@ -37,6 +37,16 @@ std::uint64_t version_of(const struct stat& about) {
     return std::max<std::uint64_t>(hash, 1);
 }
 
+bool is_recent(const struct stat& about) {
+    // More than a tick of any kernel. A time ahead of the clock is from another host's.
+    constexpr std::int64_t kTick = 20'000'000;
+    constexpr std::int64_t kSecond = 1'000'000'000;
+    timespec now{};
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (now.tv_sec - about.st_ctim.tv_sec) * kSecond + now.tv_nsec - about.st_ctim.tv_nsec <
+           kTick;
+}
+
 std::string unfinished_name() {
     std::uint64_t number = 0;
     if (getrandom(&number, sizeof(number), 0) != sizeof(number)) {

@@ -69,6 +69,10 @@ class Region : public Sized {
     // anybody can find the value.
     std::uint64_t version() const { return version_; }
     void set_version(std::uint64_t version) { version_ = version; }
+    // Whether a later value of the key could have the same version after all, as this one is so
+    // new: what is made of it is not to be kept under the version.
+    bool version_in_doubt() const { return in_doubt_; }
+    void doubt_version() { in_doubt_ = true; }
 
     // The CRC32C of these bytes, which do not change any more, and lie in one piece of memory. It
     // is kept, where that is worth it. Any thread.
@@ -76,6 +80,7 @@ class Region : public Sized {
 
   private:
     std::uint64_t version_ = 0;
+    bool in_doubt_ = false;
     mutable std::atomic<KeptSums*> sums_ = nullptr;
 };
 

@@ -145,6 +145,9 @@ std::shared_ptr<const memory::Region> read_file(base::Fd file, const std::string
         region = file_region(std::move(file), size, key);
     }
     region->set_version(files::version_of(about));
+    if (files::is_recent(about)) {
+        region->doubt_version();
+    }
     return region;
 }
 

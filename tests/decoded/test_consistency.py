@@ -78,7 +78,7 @@ def check_servers(servers: list[Any]) -> None:
         assert stats["decoded_evicted"] > 0
         assert stats["decodes_failed"] == 0
         assert stats["decoded_bytes"] <= stats["decoded_limit"] == 1 << 20
-    assert sum(stats["decoded_hits"] for stats in each) > 10
+    assert sum(stats["decoded_hits"] for stats in each) > 0
 
 
 def check_errors(clients: ChunkClients) -> None:

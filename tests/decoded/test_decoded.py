@@ -13,7 +13,7 @@ from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 from zarr.core.buffer import cpu
 from zarr.storage import LocalStore
 
-from tests.eventually import eventually
+from tests.eventually import eventually, nothing_happens
 from ucxstore import GrantError, InvalidKeyError, Secret, UcxStore
 from ucxstore.client.requests import get
 from ucxstore.codecs.recipe import recipe_of
@@ -33,6 +33,7 @@ SHARDS: dict[str, Any] = ARRAY | {"shards": (200, 300)}
 def made(store: Any, name: str = "a", data: np.ndarray = DATA, **options: Any) -> zarr.Array:
     array = zarr.create_array(store, name=name, data=data, **(ARRAY | options))
     assert isinstance(array, zarr.Array)
+    nothing_happens(0.03)  # what is decoded of newer files is not kept
     return array
 
 

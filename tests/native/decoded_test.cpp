@@ -147,6 +147,22 @@ TEST_P(DecodedTest, WhoAsksForAnotherVersionMeanwhileGetsThat) {
     EXPECT_EQ(values->find(name_of("k"), 1), nullptr) << "which of them ended last";
 }
 
+TEST_P(DecodedTest, AVersionInDoubtIsKeptForNobody) {
+    const auto value = [](const std::string& text) {
+        auto made = stored(text);
+        made->doubt_version();
+        return made;
+    };
+    decoder->held = true;
+    const Got one = begin(name_of("k"), value("x"));
+    const Got other = begin(name_of("k"), value("y"));
+    decoder->held = false;
+    wait();
+    EXPECT_TRUE(is((*one)->value, 'x'));
+    EXPECT_TRUE(is((*other)->value, 'y'));
+    EXPECT_EQ(values->find(name_of("k"), 1), nullptr);
+}
+
 TEST_P(DecodedTest, PartsOfAValueAreOnesOfTheirOwn) {
     const auto shard = stored("abc");
     EXPECT_TRUE(is(decode(name_of("k", "0-1"), shard).value, 'a'));

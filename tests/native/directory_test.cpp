@@ -66,6 +66,14 @@ TEST_F(DirectoryTest, AValueIsAFileUnderItsKey) {
     EXPECT_EQ(names(), (std::vector<std::string>{"c/0/1", "zarr.json"}));
 }
 
+TEST_F(DirectoryTest, TheVersionOfANewFileIsInDoubt) {
+    put("key", "value");
+    EXPECT_TRUE(storage_.find("key")->version_in_doubt());
+    EXPECT_TRUE(eventually([&] { return !storage_.find("key")->version_in_doubt(); }));
+    write_file(root_ / "key", "other");
+    EXPECT_TRUE(storage_.find("key")->version_in_doubt());
+}
+
 TEST_F(DirectoryTest, AValueGetsNoKeyOnceItsMandateHasEnded) {
     const auto ended = std::make_shared<const Mandate>(
         "origin", [] { throw Error(ErrorKind::denied, "has expired"); });
