@@ -44,6 +44,7 @@ LOCAL_STATIC = re.compile(
 UNUSED_IN_CHILDREN = {
     "cli/doctor/pair/measuring.py": {"Event"},
     "dask/deployment.py": {"Event"},
+    "dask/host_server.py": {"Event"},
     "server/accepting/acceptor.py": {"Event"},
     "server/source_thread/carrier.py": {"Event"},
     "server/sources/checking.py": {"Event"},
