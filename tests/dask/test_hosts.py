@@ -241,6 +241,7 @@ def _raises(kind: type[Exception], call: Callable[[], object]) -> bool:
     return False
 
 
+@pytest.mark.full
 def test_hosts_come_and_go() -> None:
     """As adaptive scaling has it: a server ends some time after the last worker of its host."""
     with (

@@ -164,6 +164,7 @@ def test_each_chunk_is_linearizable(
     trial.run(faults, seed, 1.2, sharded=sharded)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["bucket"])
 @pytest.mark.parametrize("local", ["on one host"], indirect=True)
 def test_each_chunk_is_linearizable_after_a_kill(local: bool, trial: Trial, seed: int) -> None:
@@ -196,7 +197,8 @@ def test_with_another_program_that_writes_to_the_directory(
     ):
         clients.work(1.5)
         more.work(0)
-    clients.add(more)
     check_errors(clients)
+    # Of the others a write may fail, where a server removes the folder that has just become empty.
+    clients.add(more)
     clients.check(seed)
     check_servers(servers)

@@ -220,6 +220,7 @@ def test_the_secret_of_the_source(
         write(store, "k", b"1")
         assert read(store, "k") == b"1"
         assert "0123456789" not in repr(server)
+        server.close()  # servers of different secrets do not meet, and wait for one another
     for options in [{}, {"secret": ours}]:
         with pytest.raises(StorageError, match=rf"storage: {up.address}: .*secret") as caught:
             start(up.address, **options)
